@@ -7,7 +7,7 @@ gradient descent, and memories without merging. All other stacks take their step
 import os
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from itertools import groupby
@@ -93,8 +93,9 @@ class CompiledSteps:
         feed: Feed,
         data: DataDescription,
     ) -> None:
-        self._run, self._method, self._feed, self._data = kernel, method, feed, data
+        self._kernel, self._method, self._feed, self._data = kernel, method, feed, data
         self._layout = Layout(net.parameters, layers)
+        net.compute_logits = self._logits
         shape = (-1, *[1] * (len(data.input_shape) - 1))
         mean, std = (
             torch.tensor([other] if given is None else given).view(shape)
@@ -116,7 +117,8 @@ class CompiledSteps:
             return False
         if memory is not None and not isinstance(memory.inputs, Tensor):
             return False
-        plain = not self._shift.any() and bool((self._scale == self._scale[0]).all())
+        bytes_ = self._data.input_type == torch.uint8
+        plain = bytes_ and not self._shift.any() and bool((self._scale == self._scale[0]).all())
         some = inputs[:: max(1, len(inputs) // _LOOKED_AT)].flatten(1).numpy() != 0
         pairs = some[:, : some.shape[1] // 2 * 2].reshape(len(some), -1, 2).any(2)
         # Both ways give the same bits.
@@ -268,11 +270,13 @@ class CompiledSteps:
         past = self._memories(trials, nothing, inputs)
 
         def run(trial: int) -> None:
-            self._run(
-                kernel.Net(self._layout.flat[trial], self._layout.layers, self._layout.widths),
+            self._kernel.run_steps(
+                kernel.Net(self._layout.flat[trial], self._layout.layers),
                 data,
                 past[trial],
-                kernel.Decoding(self._scale, self._shift, self._room(ends[-1])),
+                kernel.Decoding(
+                    self._scale, self._shift, self._sparse and ends[-1] <= _MOST_LISTED
+                ),
                 kernel.Plan(
                     np.ascontiguousarray(places[:, trial]),
                     np.ascontiguousarray(draws[trial]),
@@ -291,10 +295,7 @@ class CompiledSteps:
                 losses[trial],
             )
 
-        # The kernel releases the interpreter lock.
-        threads = min(torch.get_num_threads(), trials)
-        with ThreadPoolExecutor(threads) if threads > 1 else nullcontext() as pool:
-            deque((map if pool is None else pool.map)(run, range(trials)), maxlen=0)
+        _in_threads(run, trials)
         if memory is not None and reservoir is not None:
             memory.filled = reservoir.filled[last]
             if reservoir.offers:
@@ -307,14 +308,20 @@ class CompiledSteps:
                 context.note(name, value)
         return added(values)
 
-    def _room(self, rows: int) -> NDArray[Any]:
-        """Room for the lists of a step with some rows; nothing if zeros are not skipped."""
-        pairs = (len(self._scale) + 1) // 2 * rows
-        if not self._sparse or rows > _MOST_LISTED:
-            pairs = 0
-        if self._data.input_type == torch.uint8:
-            return np.empty(pairs, np.int32)
-        return np.empty(3 * pairs, np.float32)
+    def _logits(self, inputs: Tensor) -> Tensor:
+        """The logits of inputs [B, D] in each trial: [S, B, K]."""
+        from remask.engine import kernel
+
+        flat = self._layout.flat
+        seen = inputs.contiguous().numpy()
+        logits = np.empty((len(flat), len(inputs), self._data.num_classes), np.float32)
+
+        def run(trial: int) -> None:
+            net = kernel.Net(flat[trial], self._layout.layers)
+            self._kernel.compute_logits(net, seen, logits[trial])
+
+        _in_threads(run, len(flat))
+        return torch.from_numpy(logits)
 
     def _memories(self, trials: int, nothing: NDArray[Any], inputs: NDArray[Any]) -> list[Any]:
         """The memory of each trial, whose arrays the kernel changes."""
@@ -328,6 +335,13 @@ class CompiledSteps:
         parts.append(nothing if memory.logits is None else memory.logits.numpy())
         m = memory.capacity
         return [Samples(*(own[t * m : (t + 1) * m] for own in parts)) for t in range(trials)]
+
+
+def _in_threads(run: Callable[[int], None], trials: int) -> None:
+    """Run a function for each trial; the kernel releases the interpreter lock."""
+    threads = min(torch.get_num_threads(), trials)
+    with ThreadPoolExecutor(threads) if threads > 1 else nullcontext() as pool:
+        deque((map if pool is None else pool.map)(run, range(trials)), maxlen=0)
 
 
 def _draw_size(plan: EpochPlan, number: int) -> int:

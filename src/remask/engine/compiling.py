@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,8 +14,14 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-Kernel = Callable[..., None]
-"""`kernel.run_steps`, compiled."""
+
+class Kernel(NamedTuple):
+    """Compiled functions of `kernel.py`."""
+
+    run_steps: Callable[..., None]
+    compute_logits: Callable[..., None]
+
+
 TOLERANCE = 1e-4
 """The largest difference from float64 that a check of a few steps accepts."""
 _LINE = 16  # float32 numbers of a cache line
@@ -49,11 +56,15 @@ def _compiled(inputs: torch.dtype) -> Kernel:
     # The cache sees no changes in other files, and none in a file of the same date and size.
     sources = [Path(str(module.__file__)).read_bytes() for module in (kernel, vectors)]
     digest = hashlib.sha256(b"".join(sources)).hexdigest()
-    kernel.run_steps.__qualname__ = f"run_steps_{digest[:12]}"
+    functions = kernel.run_steps, kernel.compute_logits
+    for function in functions:
+        function.__qualname__ = f"{function.__name__}_{digest[:12]}"
     for cached in (True, False):
         try:
-            run: Kernel = njit(cache=cached, **kernel.OPTIONS)(kernel.run_steps)
-            apart = max(difference(run, inputs, sparse=sparse) for sparse in (False, True))
+            run = Kernel(*(njit(cache=cached, **kernel.OPTIONS)(own) for own in functions))
+            apart = max(
+                difference(run, inputs, sparse=sparse) for sparse in {False, inputs == torch.uint8}
+            )
         except (OSError, RuntimeError):  # no folder for the cache, or no room in it
             if not cached:
                 raise
@@ -69,7 +80,7 @@ class Layout:
 
     def __init__(self, parameters: dict[str, Tensor], names: Sequence[str]) -> None:
         """Move those of the linear layers with these names, in order, each [S, ...]."""
-        from remask.engine.vectors import LANES, WIDEST, WIDEST_SPARSE, tile_widths
+        from remask.engine.vectors import LANES
 
         shapes = [parameters[f"{name}.weight"].shape for name in names]
         rows, size = [], 0
@@ -79,12 +90,6 @@ class Layout:
             size += deep * wide + wide
         self.layers = np.array(rows, dtype=np.int64)
         """See `kernel.Net`."""
-        tiles = [tile_widths(row[2] // LANES, WIDEST) for row in rows]
-        tiles.append(tile_widths(rows[0][2] // LANES, WIDEST_SPARSE))
-        self.widths = np.zeros((len(tiles), 1 + max(map(len, tiles))), dtype=np.int64)
-        """See `kernel.Net`."""
-        for number, own in enumerate(tiles):
-            self.widths[number, : 1 + len(own)] = [len(own), *own]
         self._names, self._trials, self.size = names, shapes[0][0], -(-size // _LINE) * _LINE
         self.flat = self.move(parameters)
         """float32 [S, P]."""
@@ -126,15 +131,13 @@ def difference(run: Kernel, kind: torch.dtype, *, sparse: bool) -> float:
     draws = torch.randint(20, (steps, 2 * batch), generator=random)
     active = torch.tensor([True, True, True, False, False])
     nothing = np.zeros((0, classes), np.float32)
-    pairs = (inputs + 1) // 2 * 3 * batch * sparse
-    room = np.zeros(pairs, np.int32) if kind == torch.uint8 else np.zeros(3 * pairs, np.float32)
     losses, lr = np.zeros((steps, 3), np.float32), np.float32(0.1)
     masks = np.stack([active.numpy(), *np.ones((2, classes), bool)])[:, None]
-    run(
-        kernel.Net(layout.flat[0], layout.layers, layout.widths),
+    run.run_steps(
+        kernel.Net(layout.flat[0], layout.layers),
         kernel.Samples(samples.numpy(), labels.numpy(), nothing),
         kernel.Samples(memory.numpy(), past.numpy(), stored.numpy()),
-        kernel.Decoding(np.full(inputs, 1 / 255, np.float32), np.zeros(inputs, np.float32), room),
+        kernel.Decoding(np.full(inputs, 1 / 255, np.float32), np.zeros(inputs, np.float32), sparse),
         kernel.Plan(
             *(places.numpy(), draws.numpy(), np.full((steps, batch), -1)),
             np.arange(1, 4) * batch,
@@ -150,6 +153,8 @@ def difference(run: Kernel, kind: torch.dtype, *, sparse: bool) -> float:
         lr,
         losses,
     )
+    found, net = np.empty((20, classes), np.float32), kernel.Net(layout.flat[0], layout.layers)
+    run.compute_logits(net, (samples.float() / 255).numpy(), found)
     apart = [0.0]
     for step in range(steps):
         first, second = torch.split(draws[step], batch)
@@ -165,5 +170,8 @@ def difference(run: Kernel, kind: torch.dtype, *, sparse: bool) -> float:
         slopes = torch.autograd.grad(torch.stack(terms).sum(), [*exact.values()])
         for parameter, slope in zip(exact.values(), slopes, strict=True):
             parameter.data -= float(lr) * slope
+    outputs = F.linear(samples.double() / 255, exact["0.weight"], exact["0.bias"]).relu()
+    expected = F.linear(outputs, exact["1.weight"], exact["1.bias"])
+    apart.append((torch.from_numpy(found) - expected).abs().max().item())
     apart += [(parameters[name][0] - own).abs().max().item() for name, own in exact.items()]
     return max(apart)

@@ -21,11 +21,11 @@ from remask.engine.vectors import (
     RELU,
     SLOPE,
     STORE,
-    descend_pair,
+    descend_pairs,
     list_pairs,
     multiply,
     prefetch,
-    spread_pair,
+    spread_pairs,
     transpose_block,
 )
 
@@ -35,6 +35,7 @@ OPTIONS = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy", "bou
 _compiled = njit(**OPTIONS)
 _ONE, _ZERO = np.float32(1), np.float32(0)
 _LINE = 64  # bytes of a cache line
+_BLOCK = 64  # rows whose outputs stay in the first-level cache
 
 
 class Net(NamedTuple):
@@ -44,9 +45,6 @@ class Net(NamedTuple):
     """Weights [inputs, outputs] and biases of all layers, rows padded to vectors: float32 [P]."""
     layers: Any
     """Inputs, outputs, padded outputs, and the places of weights and biases: int64 [L, 5]."""
-    widths: Any
-    """Tiles of each layer's outputs, and of the first one's in sparse products: int64 [L + 1, n].
-    Each row begins with their number."""
 
 
 class Samples(NamedTuple):
@@ -67,9 +65,19 @@ class Decoding(NamedTuple):
     """float32 [D]."""
     shift: Any
     """float32 [D]."""
+    sparse: bool
+    """Whether to skip zeros, which needs bytes, one scale, no shift, and at most 65,535 rows."""
+
+
+class Lists(NamedTuple):
+    """For each pair of neighbouring inputs, the rows in which it is not 0."""
+
     entries: Any
-    """Room for the lists of a step: [pairs * N], int32 for uint8 inputs and 3 float32 for others.
-    Empty: do not skip zeros. Skipping needs one scale, no shift, and at most 65,535 rows."""
+    """int32 [pairs * room]: the row and the two bytes."""
+    values: Any
+    """What the net receives for each byte: float32 [256]."""
+    room: Any
+    pairs: Any
 
 
 class Plan(NamedTuple):
@@ -103,41 +111,30 @@ class Terms(NamedTuple):
 
 
 @_compiled
-def _product(rows, widths, depth, x, w, init, out, mode, factor):
-    multiply(rows, widths, depth, x, w, init, out, mode, factor)
+def _product(rows, wide, depth, x, w, init, out, mode, factor):
+    multiply(rows, wide // LANES, depth, x, w, init, out, mode, factor)
 
 
 @_compiled
-def _list(inputs, places, first, room, entries, counts):
-    """Add samples to the lists of their pairs, as the rows of a step from `first` on."""
+def _list(inputs, place, row, lists, counts, end):
+    """Add a sample to the lists of its pairs, as a row of the step; `end` is LOOK zeros."""
     count, flat = inputs.shape[1], inputs.reshape(-1)
-    looks = count * inputs.itemsize // LOOK
-    seen = looks * LOOK // inputs.itemsize
-    end = np.zeros(LOOK // inputs.itemsize, inputs.dtype)
-    for number in range(len(places)):
-        start = places[number] * count
-        list_pairs(flat, start, looks, first + number, room, counts, entries)
-        if seen < count:
-            end[: count - seen] = flat[start + seen : start + count]
-            rest = (
-                counts[seen // PAIR :],
-                entries[seen // PAIR * room * (1 if inputs.itemsize == 1 else 1 + PAIR) :],
-            )
-            list_pairs(end, 0, 1, first + number, room, *rest)
+    looks = count // LOOK
+    seen, start = looks * LOOK, place * count
+    list_pairs(flat, start, looks, row, lists, counts)
+    if seen < count:
+        end[: count - seen] = flat[start + seen : start + count]
+        rest = Lists(
+            lists.entries[seen // PAIR * lists.room :], lists.values, lists.room, lists.pairs
+        )
+        list_pairs(end, 0, 1, row, rest, counts[seen // PAIR :])
 
 
 @_compiled
-def _gather(samples, places, first, room, decoding, counts, work, start):
-    """Make samples the rows of a step from `first` on: in lists, or in `work` from `start` on."""
-    if len(decoding.entries):
-        _list(samples.inputs, places, first, room, decoding.entries, counts)
-        return
-    count = samples.inputs.shape[1]
-    for number in range(len(places)):
-        place, at = places[number], start + (first + number) * count
-        for j in range(count):
-            value = np.float32(samples.inputs[place, j])
-            work[at + j] = value * decoding.scale[j] + decoding.shift[j]
+def _decode(inputs, place, decoding, work, start):
+    for j in range(inputs.shape[1]):
+        value = np.float32(inputs[place, j])
+        work[start + j] = value * decoding.scale[j] + decoding.shift[j]
 
 
 @_compiled
@@ -149,44 +146,49 @@ def _prefetch(inputs, places):
 
 
 @_compiled
-def _forward(net, decoding, counts, rows, work, at):
-    """Compute the outputs of all layers; `at` is where those of a layer begin."""
-    depth, sparse = len(net.layers), len(decoding.entries) > 0
-    flat, zero, unit = net.flat, np.int64(0), np.int64(1)
-    for layer in range(depth):
+def _forward(net, rows, source, start, work, at, first):
+    """Compute the outputs of the layers from `first` on; `at` is where those of a layer begin.
+
+    The inputs of the net begin at `start` in `source`.
+    """
+    depth, flat = len(net.layers), net.flat
+    for layer in range(first, depth):
         inputs, _, wide, weights, biases = net.layers[layer]
-        mode = RELU if layer + 1 < depth else STORE
-        out = at[layer + 1]
-        if layer or not sparse:
-            stride = net.layers[layer - 1, 2] if layer else inputs
-            x = (work, at[layer], stride, unit)
-            w, bias = (flat, weights, wide), (flat, biases, zero)
-            _product(rows, net.widths[layer], inputs, x, w, bias, (work, out, wide), mode, _ONE)
-            continue
-        for row in range(rows):
-            for j in range(wide):
-                work[out + row * wide + j] = flat[biases + j]
-        for pair in range(len(counts)):
-            if counts[pair]:
-                w = (flat, weights + pair * PAIR * wide, wide)
-                start, tiles, scale = pair * rows, net.widths[depth], decoding.scale[0]
-                whole = (work, out, wide)
-                spread_pair(tiles, decoding.entries, start, counts[pair], scale, w, whole)
-        if mode == RELU:
-            for j in range(out, out + rows * wide):
-                if work[j] < _ZERO:  # keeps NaN
-                    work[j] = _ZERO
+        mode, unit = RELU if layer + 1 < depth else STORE, np.int64(1)
+        x = (source, start, inputs, unit)
+        if layer:
+            x = (work, at[layer], net.layers[layer - 1, 2], unit)
+        w, bias, out = (
+            (flat, weights, wide),
+            (flat, biases, np.int64(0)),
+            (work, at[layer + 1], wide),
+        )
+        _product(rows, wide, inputs, x, w, bias, out, mode, _ONE)
 
 
 @_compiled
-def _backward(net, decoding, counts, rows, work, at, slopes, scratch, one, lr):
+def _forward_sparse(net, rows, lists, counts, work, start):
+    """Compute the outputs of the first layer from lists."""
+    _, _, wide, weights, biases = net.layers[0]
+    for row in range(rows):
+        for j in range(wide):
+            work[start + row * wide + j] = net.flat[biases + j]
+    w, out = (net.flat, weights, wide), (work, start, wide)
+    for block in range(len(counts) - 1):
+        spread_pairs(wide // LANES, lists, counts[block], counts[block + 1], w, out)
+    if len(net.layers) > 1:
+        for j in range(start, start + rows * wide):
+            if work[j] < _ZERO:  # keeps NaN
+                work[j] = _ZERO
+
+
+@_compiled
+def _backward(net, sparse, lists, counts, rows, work, at, slopes, scratch, one, lr):
     """Descend along the slopes of the logits, which are at slopes[-1]."""
-    depth, sparse = len(net.layers), len(decoding.entries) > 0
     flat, zero, unit = net.flat, np.int64(0), np.int64(1)
-    for layer in range(depth - 1, -1, -1):
+    for layer in range(len(net.layers) - 1, -1, -1):
         inputs, outputs, wide, weights, biases = net.layers[layer]
-        widths, own = net.widths[layer], (work, slopes[layer + 1], wide)
-        w, bias = (flat, weights, wide), (flat, biases, zero)
+        own, w, bias = (work, slopes[layer + 1], wide), (flat, weights, wide), (flat, biases, zero)
         if layer:
             before = net.layers[layer - 1, 2]
             for i in range(0, before, LANES):
@@ -196,27 +198,21 @@ def _backward(net, decoding, counts, rows, work, at, slopes, scratch, one, lr):
             x = (work, slopes[layer + 1], wide, unit)
             turned, hidden = (work, scratch, before), (work, at[layer], before)
             out = (work, slopes[layer], before)
-            _product(rows, net.widths[layer - 1], outputs, x, turned, hidden, out, SLOPE, _ONE)
+            _product(rows, before, outputs, x, turned, hidden, out, SLOPE, _ONE)
         if layer or not sparse:
-            stride = net.layers[layer - 1, 2] if layer else inputs
-            x = (work, at[layer], unit, stride)
-            _product(inputs, widths, rows, x, own, w, w, DESCEND, -lr)
+            x = (work, at[layer], unit, net.layers[layer - 1, 2] if layer else inputs)
+            _product(inputs, wide, rows, x, own, w, w, DESCEND, -lr)
         else:
-            for pair in range(len(counts)):
-                if counts[pair]:
-                    w = (flat, weights + pair * PAIR * wide, wide)
-                    start, tiles, scale = pair * rows, net.widths[depth], decoding.scale[0]
-                    count = counts[pair]
-                    descend_pair(tiles, decoding.entries, start, count, scale, own, w, -lr)
-        _product(unit, widths, rows, (work, one, zero, zero), own, bias, bias, DESCEND, -lr)
+            descend_pairs(wide // LANES, lists, counts[-1], own, w, -lr)
+        _product(unit, wide, rows, (work, one, zero, zero), own, bias, bias, DESCEND, -lr)
 
 
 @_compiled
-def _cross_entropy(work, at, to, first, last, wide, classes, weight, active, adjusted, labels):
+def _cross_entropy(work, at, to, rows, wide, classes, weight, active, adjusted, labels):
     """The masked cross-entropy of some rows; adds its gradient to their slopes."""
-    share, sum_of_all = weight / np.float32(last - first), _ZERO
+    share, sum_of_all = weight / np.float32(len(rows)), _ZERO
     masked = np.empty(classes, np.float32)
-    for row in range(first, last):
+    for row in rows:
         logits, slopes, label = at + row * wide, to + row * wide, labels[row]
         top = -np.float32(np.inf)
         for c in range(classes):
@@ -238,10 +234,10 @@ def _cross_entropy(work, at, to, first, last, wide, classes, weight, active, adj
 
 
 @_compiled
-def _distance(work, at, to, first, last, wide, classes, weight, targets):
+def _distance(work, at, to, rows, wide, classes, weight, targets):
     """The mean squared distance to target logits; adds its gradient to their slopes."""
-    share, total = weight / np.float32((last - first) * classes), _ZERO
-    for row in range(first, last):
+    share, total = weight / np.float32(len(rows) * classes), _ZERO
+    for row in rows:
         for c in range(classes):
             difference = work[at + row * wide + c] - targets[row * classes + c]
             work[to + row * wide + c] += np.float32(2) * share * difference
@@ -268,9 +264,9 @@ def run_steps(net, data, memory, decoding, plan, terms, lr, losses):
     The losses are those of the terms, with their weights.
     """
     steps, batch = plan.places.shape
-    room = batch + plan.draws.shape[1]  # rows of a step
+    room = batch + plan.draws.shape[1]
     depth, classes = len(net.layers), net.layers[-1, 1]
-    inputs, last, sparse = net.layers[0, 0], net.layers[-1, 2], len(decoding.entries) > 0
+    inputs, last, sparse = net.layers[0, 0], net.layers[-1, 2], decoding.sparse
     at, slopes = np.zeros(depth + 1, np.int64), np.zeros(depth + 1, np.int64)
     size, widest = np.int64(0), np.int64(0)
     for layer in range(depth):
@@ -286,29 +282,52 @@ def run_steps(net, data, memory, decoding, plan, terms, lr, losses):
     work = work[aligned:]
     work[one] = _ONE
     pairs = (inputs + PAIR - 1) // PAIR if sparse else np.int64(0)
-    counts = np.zeros(pairs, np.int64)  # the lengths of the lists
+    values = np.arange(256).astype(np.float32) * decoding.scale[0]
+    lists = Lists(np.empty(pairs * room, np.int32), values, room, pairs)
+    end = np.zeros(LOOK, data.inputs.dtype)
+    blocks = np.zeros(((room + _BLOCK - 1) // _BLOCK + 1, pairs), np.int64)
     labels, targets = np.zeros(room, np.int64), np.zeros(room * classes, np.float32)
+    # A sample that is drawn twice has one row.
+    row_of, taken = np.zeros(room, np.int64), np.full(len(memory.labels), -1, np.int64)
     for step in range(steps):
-        counts[:] = 0
         places, slots = plan.places[step], plan.draws[step]
-        _gather(data, places, 0, room, decoding, counts, work, at[0])
-        _gather(memory, slots, batch, room, decoding, counts, work, at[0])
+        rows, counts = np.int64(0), blocks[1]
+        counts[:] = 0
+        for number in range(room):
+            slot = slots[number - batch] if number >= batch else np.int64(-1)
+            if slot >= 0 and taken[slot] >= step * room:
+                row_of[number] = taken[slot] - step * room
+                continue
+            row_of[number] = rows
+            if sparse and rows and rows % _BLOCK == 0:
+                block = rows // _BLOCK
+                counts = blocks[block + 1]
+                counts[:] = blocks[block]
+            if slot >= 0:
+                taken[slot] = step * room + rows
+                labels[rows] = memory.labels[slot]
+                if len(memory.logits):
+                    targets[rows * classes : (rows + 1) * classes] = memory.logits[slot]
+                source, place = memory.inputs, slot
+            else:
+                source, place = data.inputs, places[number]
+                labels[rows] = data.labels[place]
+            if sparse:
+                _list(source, place, rows, lists, counts, end)
+            else:
+                _decode(source, place, decoding, work, at[0] + rows * inputs)
+            rows += 1
         if step + 1 < steps:
             _prefetch(data.inputs, plan.places[step + 1])
-        for row in range(batch):
-            labels[row] = data.labels[places[row]]
-        for row in range(batch, room):
-            slot = slots[row - batch]
-            labels[row] = memory.labels[slot]
-            if len(memory.logits):
-                for c in range(classes):
-                    targets[row * classes + c] = memory.logits[slot, c]
-        _forward(net, decoding, counts, room, work, at)
-        work[slopes[depth] : slopes[depth] + room * last] = _ZERO
+        used = blocks[: (rows + _BLOCK - 1) // _BLOCK + 1]
+        if sparse:
+            _forward_sparse(net, rows, lists, used, work, at[1])
+        _forward(net, rows, work, at[0], work, at, 1 if sparse else 0)
+        work[slopes[depth] : slopes[depth] + rows * last] = _ZERO
         for term in range(len(terms.kind)):
             number = terms.batch[term]
-            first = plan.ends[number - 1] if number else np.int64(0)
-            where = (work, at[depth], slopes[depth], first, plan.ends[number], last, classes)
+            own = row_of[plan.ends[number - 1] if number else np.int64(0) : plan.ends[number]]
+            where = (work, at[depth], slopes[depth], own, last, classes)
             weight, kind = terms.weight[term, step], terms.kind[term]
             if kind == CROSS_ENTROPY:
                 chosen = step if terms.active.shape[1] > 1 else 0
@@ -316,10 +335,25 @@ def run_steps(net, data, memory, decoding, plan, terms, lr, losses):
                 losses[step, term] = _cross_entropy(*where, weight, active, adjusted, labels)
             else:
                 losses[step, term] = _distance(*where, weight, targets)
-        _backward(net, decoding, counts, room, work, at, slopes, scratch, one, lr)
+        _backward(net, sparse, lists, used, rows, work, at, slopes, scratch, one, lr)
         for row in range(batch):
             slot = plan.slots[step, row]
             if slot >= 0:
                 start = at[depth] + row * last
                 logits = work[start : start + classes]
                 _insert(memory, data, places[row], slot, logits, terms, step)
+
+
+def compute_logits(net, inputs, logits):
+    """Write the logits [N, K] of inputs, float32 [N, D]."""
+    depth, flat = len(net.layers), inputs.reshape(-1)
+    at, size = np.zeros(depth + 1, np.int64), np.int64(0)
+    for layer in range(depth):
+        at[layer + 1], size = size, size + _BLOCK * net.layers[layer, 2]
+    work = np.empty(size, np.float32)
+    for first in range(0, len(inputs), _BLOCK):
+        rows = min(_BLOCK, len(inputs) - first)
+        _forward(net, rows, flat, first * inputs.shape[1], work, at, 0)
+        for row in range(rows):
+            start = at[depth] + row * net.layers[-1, 2]
+            logits[first + row] = work[start : start + logits.shape[1]]

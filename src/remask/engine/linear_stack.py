@@ -226,6 +226,8 @@ class LinearStack(StackedNet):
 
     couples_samples = False
     samples_at_once = 512  # in factors
+    compute_logits: Callable[[Tensor], Tensor] | None = None
+    """The compiled forward pass of `predict`: [B, D] -> [S, B, K]."""
 
     def __init__(
         self, nets: Sequence[nn.Module], layers: Sequence[Layer], device: torch.device | str
@@ -251,6 +253,8 @@ class LinearStack(StackedNet):
     @override
     @torch.no_grad()
     def predict(self, inputs: Tensor) -> Tensor:
+        if self.compute_logits is not None:
+            return self.compute_logits(inputs.flatten(1))
         trials = len(next(iter(self.parameters.values())))
         return self._run(self._layers, inputs.flatten(1).expand(trials, -1, -1)).logits
 

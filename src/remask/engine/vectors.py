@@ -37,18 +37,21 @@ _VECTOR = ir.VectorType(_FLOAT, LANES)
 _ZERO, _UNDEFINED = ir.Constant(_VECTOR, [0.0] * LANES), ir.Constant(_VECTOR, ir.Undefined)
 
 
-def tile_widths(vectors: int, most: int) -> list[int]:
-    """Divide vectors into tiles of at most `most`, as evenly as possible."""
-    tiles = -(-vectors // most)
-    return [vectors // tiles + (tile < vectors % tiles) for tile in range(tiles)]
-
-
 class _Matrix(NamedTuple):
     array: Any
     offset: Any
     stride: Any
     step: Any = None
     """The stride of columns; None: 1."""
+
+
+class _Lists(NamedTuple):
+    """See `kernel.Lists`."""
+
+    entries: Any
+    values: Any
+    room: Any
+    pairs: Any
 
 
 class _Emitter:
@@ -63,7 +66,8 @@ class _Emitter:
             return context.make_array(kind)(context, self.builder, value).data
         if isinstance(kind, types.BaseTuple):
             parts = cgutils.unpack_tuple(self.builder, value)
-            return _Matrix(*map(partial(self.unpacked, context), kind.types, parts))
+            shape = _Lists if isinstance(kind, types.NamedTuple) else _Matrix
+            return shape(*map(partial(self.unpacked, context), kind.types, parts))
         return value
 
     def number(self, value: int) -> Any:
@@ -143,15 +147,18 @@ class _Emitter:
             builder.branch(after)
         builder.position_at_end(after)
 
-    def tiles(self, widths: Any, most: int, body: Callable[[Any, int], None]) -> None:
-        """Run `body(first column, width)` for widths, an array that begins with their number."""
+    def tiles(self, vectors: Any, most: int, body: Callable[[Any, int], None]) -> None:
+        """Run `body(first column, width)` for tiles of at most `most` vectors, of similar width."""
+        builder = self.builder
+        count = builder.sdiv(self.sum(vectors, self.number(most - 1)), self.number(most))
+        narrow, wider = builder.sdiv(vectors, count), builder.srem(vectors, count)
 
         def tile(k: Any, columns: list[Any]) -> list[Any]:
-            width = self.load(self.at(widths, k, self.number(1)), _INT)
+            width = self.sum(narrow, builder.zext(builder.icmp_signed("<", k, wider), _INT))
             self.switch(width, {w: partial(body, columns[0], w) for w in range(1, most + 1)})
             return [self.sum(columns[0], self.times(width, LANES))]
 
-        self.loop(self.load(widths, _INT), tile, [self.number(0)])
+        self.loop(count, tile, [self.number(0)])
 
     def finish(
         self, sums: list[Any], init: list[Any], out: list[Any], mode: Any, factor: Any
@@ -176,22 +183,17 @@ class _Emitter:
         changes = {STORE: lambda t, *_: t, RELU: relu, SLOPE: slope, DESCEND: descend}
         self.switch(mode, {number: partial(store, change) for number, change in changes.items()})
 
-    def entry(self, entries: Any, k: Any, stride: Any, scale: Any) -> tuple[Any, list[Any]]:
-        """Where the row of entry k of a list begins, and its inputs, each as a vector."""
+    def entry(self, lists: Any, at: Any, matrix: _Matrix, column: Any) -> tuple[Any, list[Any]]:
+        """Where the row of an entry of a list begins, and its inputs, each as a vector."""
         builder = self.builder
-        if entries.type.pointee == _INT32:  # see `list_pairs`
-            word = self.load(self.at(entries, k), _INT32)
-            row = builder.and_(word, ir.Constant(_INT32, 0xFFFF))
-            parts = [builder.lshr(word, ir.Constant(_INT32, 16 + 8 * q)) for q in range(PAIR)]
-            parts[0] = builder.and_(parts[0], ir.Constant(_INT32, 0xFF))
-            values = [builder.sitofp(part, _FLOAT) for part in parts]
-        else:
-            first = self.times(k, 1 + PAIR)
-            row = self.load(self.at(entries, first), _INT32)
-            places = [self.at(entries, first, self.number(1 + q)) for q in range(PAIR)]
-            values = [self.load(place, _FLOAT) for place in places]
-        inputs = [self.spread(builder.fmul(value, scale)) for value in values]
-        return builder.mul(builder.zext(row, _INT), stride), inputs
+        word = self.load(self.at(lists.entries, at), _INT32)
+        row = builder.zext(builder.and_(word, ir.Constant(_INT32, 0xFFFF)), _INT)
+        inputs = []
+        for q in range(PAIR):
+            byte = builder.lshr(word, ir.Constant(_INT32, 16 + 8 * q))
+            byte = builder.zext(builder.and_(byte, ir.Constant(_INT32, 0xFF)), _INT)
+            inputs.append(self.spread(self.load(self.at(lists.values, byte), _FLOAT)))
+        return self.sum(matrix.offset, builder.mul(row, matrix.stride), column), inputs
 
 
 def _intrinsic(args: Sequence[Any], emit: Callable[..., Any], returned: Any = types.void) -> Any:
@@ -207,13 +209,13 @@ def _intrinsic(args: Sequence[Any], emit: Callable[..., Any], returned: Any = ty
 
 
 @intrinsic
-def multiply(typing, rows, widths, depth, x, w, init, out, mode, factor):
+def multiply(typing, rows, vectors, depth, x, w, init, out, mode, factor):
     """out[r] = init[r] + sum over k < depth of x[r, k] * w[k], for r < rows; see STORE to DESCEND.
 
     `x` has a fourth number, the stride of its columns.
     """
 
-    def emit(e, rows, widths, depth, x, w, init, out, mode, factor):
+    def emit(e, rows, vectors, depth, x, w, init, out, mode, factor):
         def columns(column, width):
             done = e.number(0)
             for height in (_HEIGHTS[width], 2, 1):
@@ -242,22 +244,20 @@ def multiply(typing, rows, widths, depth, x, w, init, out, mode, factor):
             e.finish(e.loop(depth, add, starts), before, after, mode, factor)
             return []
 
-        e.tiles(widths, WIDEST, columns)
+        e.tiles(vectors, WIDEST, columns)
 
-    return _intrinsic((rows, widths, depth, x, w, init, out, mode, factor), emit)
+    return _intrinsic((rows, vectors, depth, x, w, init, out, mode, factor), emit)
 
 
 @intrinsic
-def list_pairs(typing, inputs, place, looks, row, room, counts, entries):
-    """Append the pairs of inputs that are not 0 to their lists, each of which has some room.
+def list_pairs(typing, inputs, place, looks, row, lists, counts):
+    """Append the pairs of bytes that are not 0 to their lists, and count them.
 
-    An entry of bytes is one int32, the row and the two bytes; one of floats is the row and the two.
+    An entry is an int32: the row and the two bytes.
     """
-    small = inputs.dtype.bitwidth == 8
-    pair_kind = ir.IntType(PAIR * inputs.dtype.bitwidth)
-    seen = ir.VectorType(pair_kind, LOOK * 8 // pair_kind.width)
+    seen = ir.VectorType(ir.IntType(8 * PAIR), LOOK // PAIR)
 
-    def emit(e, inputs, place, looks, row, room, counts, entries):
+    def emit(e, inputs, place, looks, row, lists, counts):
         builder, marked = e.builder, e.builder.trunc(row, _INT32)
 
         def look(number, _):
@@ -270,88 +270,92 @@ def list_pairs(typing, inputs, place, looks, row, room, counts, entries):
             def append(_, masks):
                 (left,) = masks
                 own = builder.cttz(left, ir.Constant(ir.IntType(1), 1))
-                source = builder.gep(start, [e.times(own, PAIR)])
-                source = builder.bitcast(source, pair_kind.as_pointer())
-                put(e.sum(first, own), builder.load(source, align=1))
+                source = builder.bitcast(
+                    builder.gep(start, [e.times(own, PAIR)]), seen.element.as_pointer()
+                )
+                value = builder.zext(builder.load(source, align=1), _INT32)
+                pair = e.sum(first, own)
+                place = e.at(counts, pair)
+                count = e.load(place, _INT)
+                builder.store(e.sum(count, e.number(1)), place)
+                entry = builder.or_(builder.shl(value, ir.Constant(_INT32, 16)), marked)
+                target = e.sum(builder.mul(pair, lists.room), count)
+                builder.store(entry, e.at(lists.entries, target))
                 return [builder.and_(left, builder.sub(left, e.number(1)))]
 
             e.loop(builder.ctpop(mask), append, [mask])
             return []
 
-        def put(pair, value):
-            count_at = e.at(counts, pair)
-            count = e.load(count_at, _INT)
-            builder.store(e.sum(count, e.number(1)), count_at)
-            at = e.sum(builder.mul(pair, room), count)
-            if small:
-                high = builder.shl(builder.zext(value, _INT32), ir.Constant(_INT32, 16))
-                builder.store(builder.or_(high, marked), e.at(entries, at))
-            else:
-                at = e.times(at, 1 + PAIR)
-                words = builder.bitcast(e.at(entries, at), _INT32.as_pointer())
-                builder.store(marked, words)
-                target = builder.bitcast(e.at(entries, at, e.number(1)), pair_kind.as_pointer())
-                builder.store(value, target, align=4)
-
         e.loop(looks, look)
 
-    return _intrinsic((inputs, place, looks, row, room, counts, entries), emit)
+    return _intrinsic((inputs, place, looks, row, lists, counts), emit)
 
 
 @intrinsic
-def spread_pair(typing, widths, entries, first, count, scale, w, out):
-    """out[r] += sum over a pair q of x[r, q] * w[q], for the rows r of a list of entries."""
+def spread_pairs(typing, vectors, lists, begin, end, w, out):
+    """out[r] += sum over the pairs of x[r, q] * w[q], for the rows r of entries begin to end."""
 
-    def emit(e, widths, entries, first, count, scale, w, out):
+    def emit(e, vectors, lists, begin, end, w, out):
         def columns(column, width):
-            weights = [
-                [e.load(e.place(w, e.number(q), column, vector)) for vector in range(width)]
-                for q in range(PAIR)
-            ]
+            def pair(number, _):
+                first, last = (e.load(e.at(own, number), _INT) for own in (begin, end))
+                with e.builder.if_then(e.builder.icmp_signed("<", first, last)):
+                    inner = [e.sum(e.times(number, PAIR), e.number(q)) for q in range(PAIR)]
+                    weights = [
+                        [e.load(e.place(w, q, column, v)) for v in range(width)] for q in inner
+                    ]
+                    start = e.sum(e.builder.mul(number, lists.room), first)
 
-            def add(k, _):
-                row, inputs = e.entry(entries, e.sum(first, k), out.stride, scale)
-                for vector in range(width):
-                    place = e.at(out.array, out.offset, row, column, e.number(vector * LANES))
-                    total = e.load(place)
-                    for q in range(PAIR):
-                        total = e.fma(inputs[q], weights[q][vector], total)
-                    e.store(total, place)
+                    def add(k, _):
+                        row, inputs = e.entry(lists, e.sum(start, k), out, column)
+                        places = [e.at(out.array, row, e.number(v * LANES)) for v in range(width)]
+                        totals = [e.load(place) for place in places]
+                        for q in range(PAIR):
+                            pairs = zip(weights[q], totals, strict=True)
+                            totals = [e.fma(inputs[q], weight, total) for weight, total in pairs]
+                        for total, place in zip(totals, places, strict=True):
+                            e.store(total, place)
+                        return []
+
+                    e.loop(e.builder.sub(last, first), add)
                 return []
 
-            e.loop(count, add)
+            e.loop(lists.pairs, pair)
 
-        e.tiles(widths, WIDEST_SPARSE, columns)
+        e.tiles(vectors, WIDEST_SPARSE, columns)
 
-    return _intrinsic((widths, entries, first, count, scale, w, out), emit)
+    return _intrinsic((vectors, lists, begin, end, w, out), emit)
 
 
 @intrinsic
-def descend_pair(typing, widths, entries, first, count, scale, slopes, w, factor):
-    """w[q] += factor * sum over a list's rows r of x[r, q] * slopes[r], for a pair q of inputs."""
+def descend_pairs(typing, vectors, lists, counts, slopes, w, factor):
+    """w[q] += factor * sum over rows r of x[r, q] * slopes[r], for each pair q with entries."""
 
-    def emit(e, widths, entries, first, count, scale, slopes, w, factor):
+    def emit(e, vectors, lists, counts, slopes, w, factor):
         def columns(column, width):
-            def add(k, sums):
-                row, inputs = e.entry(entries, e.sum(first, k), slopes.stride, scale)
-                own = [
-                    e.load(e.at(slopes.array, slopes.offset, row, column, e.number(v * LANES)))
-                    for v in range(width)
-                ]
-                return [
-                    e.fma(inputs[q], own[vector], sums[q * width + vector])
-                    for q in range(PAIR)
-                    for vector in range(width)
-                ]
+            def pair(number, _):
+                count, start = e.load(e.at(counts, number), _INT), e.builder.mul(number, lists.room)
 
-            sums = e.loop(count, add, [_ZERO] * (PAIR * width))
-            for number, total in enumerate(sums):
-                place = e.place(w, e.number(number // width), column, number % width)
-                e.store(e.fma(e.spread(factor), total, e.load(place)), place)
+                def add(k, sums):
+                    row, inputs = e.entry(lists, e.sum(start, k), slopes, column)
+                    own = [
+                        e.load(e.at(slopes.array, row, e.number(v * LANES))) for v in range(width)
+                    ]
+                    both = [(one, slope) for one in inputs for slope in own]
+                    return [e.fma(*pair, total) for pair, total in zip(both, sums, strict=True)]
 
-        e.tiles(widths, WIDEST_SPARSE, columns)
+                with e.builder.if_then(e.builder.icmp_signed(">", count, e.number(0))):
+                    for at, total in enumerate(e.loop(count, add, [_ZERO] * (PAIR * width))):
+                        inner = e.sum(e.times(number, PAIR), e.number(at // width))
+                        place = e.place(w, inner, column, at % width)
+                        e.store(e.fma(e.spread(factor), total, e.load(place)), place)
+                return []
 
-    return _intrinsic((widths, entries, first, count, scale, slopes, w, factor), emit)
+            e.loop(lists.pairs, pair)
+
+        e.tiles(vectors, WIDEST_SPARSE, columns)
+
+    return _intrinsic((vectors, lists, counts, slopes, w, factor), emit)
 
 
 @intrinsic

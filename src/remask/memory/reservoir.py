@@ -15,6 +15,8 @@ from remask.memory.policies import EMPTY, Integers, Places, merge, task_slots
 from remask.memory.rows import JoinedRows, SampleFileError, StoredRows
 from remask.randomness import generator
 
+_MARKED = 2**24  # bytes
+
 Kept = tuple[Tensor, Tensor]
 """Rows of the stacked batch, int64 [n], and the slots they go to, int64 [n]."""
 
@@ -318,11 +320,16 @@ def draw_distinct(random: np.random.Generator, filled: Integers, size: int) -> I
     """
     last = (filled - np.minimum(filled, size))[:, None] + np.arange(size)
     candidates = (random.random(last.shape) * (last + 1)).astype(np.int64)
-    chosen = np.empty_like(candidates)
-    for j in range(size):
-        repeated = (chosen[:, :j] == candidates[:, j, None]).any(axis=1)
-        chosen[:, j] = np.where(repeated, last[:, j], candidates[:, j])  # `last` is always free
-    return chosen
+    slots = int(last.max(initial=0)) + 1
+    for rows in np.array_split(np.arange(len(filled)), -(-len(filled) * slots // _MARKED) or 1):
+        marked = np.zeros((len(rows), slots), dtype=np.bool_)
+        place = np.arange(len(rows))
+        for j in range(size):
+            own = candidates[rows, j]
+            own = np.where(marked[place, own], last[rows, j], own)  # `last` is always free
+            candidates[rows, j] = own
+            marked[place, own] = True
+    return candidates
 
 
 def _drop_overwritten(slots: Integers) -> Integers:
