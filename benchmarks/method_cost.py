@@ -2,88 +2,67 @@
 
 Run with ``python benchmarks/method_cost.py``. One process and one thread; CPU time; the methods
 take turns, medians. Ten stacked trials of the MNIST network on random images, batches of 10, replay
-of 10, a buffer of 200 that is full; steps of the third task, and, apart, what a method does before
-and after that task (a warm-up, a Fisher matrix, herding, ...), spread over as many steps.
+of 10, a buffer of 200 that is full; the third task, with what a method does before and after it (a
+warm-up, a Fisher matrix, herding, ...). All run in torch, also those that the kernel can run.
 
 ``--only derpp,er_ema --published 500`` compares some of the methods with the settings that they
 have by default on Split-MNIST at that buffer.
 """
 
 import argparse
-import statistics
-import time
+import os
+from functools import partial
 
 import torch
+from speed import trial_configs
+from timing import cpu_seconds, in_turns
 
 from remask import Benchmark, TrialConfig, TrialStack, settings
 from remask.config import COMMON_WEIGHTS
+from remask.data.classes import split_classes
 from remask.machine import keep_freed_memory
 from remask.methods import METHODS
 
-TRIALS, PER_CLASS, BATCH = 10, 300, 10
+TRIALS, PER_CLASS = 10, 300
 
 
 def random_digits() -> Benchmark:
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(10).repeat(PER_CLASS)
     inputs = torch.randint(256, (len(labels), 1, 28, 28), dtype=torch.uint8, generator=generator)
-    tasks = tuple((2 * task, 2 * task + 1) for task in range(5))
-    return Benchmark("random", inputs, labels, inputs[:50], labels[:50], tasks, scale=1 / 255)
+    test = inputs[:50], labels[:50]
+    return Benchmark("random", inputs, labels, *test, split_classes(10, 5), scale=1 / 255)
 
 
-def alike(name: str, benchmark: Benchmark) -> list[TrialConfig]:
-    """Trials with the batches and the buffer that all methods have here."""
+def configs_of(name: str, buffer: int | None) -> list[TrialConfig]:
+    """Trials with the same batches and buffer for all methods, or with published settings."""
     kind = METHODS[name]
+    if buffer is not None:
+        own = [
+            settings("split-mnist", name, buffer if kind.uses_buffer() else None, seed=seed)
+            for seed in range(TRIALS)
+        ]
+        return [config.model_copy(update={"benchmark": "random"}) for config in own]
     weights = {n: v for n, v in kind.weights.items() if n not in COMMON_WEIGHTS}
-    return [
-        TrialConfig(
-            benchmark=benchmark.name,
-            method=name,
-            buffer=200 if kind.uses_buffer() else 0,
-            seed=seed,
-            lr=0.03,
-            batch=BATCH,
-            replay_batch=BATCH if kind.uses_replay_batch() else 0,
-            epochs=1,
-            alpha=0.2,
-            beta=0.5,
-            weights=weights,
-        )
-        for seed in range(TRIALS)
-    ]
+    return trial_configs(
+        TRIALS,
+        method=name,
+        buffer=200 if kind.uses_buffer() else 0,
+        replay_batch=10 if kind.uses_replay_batch() else 0,
+        weights=weights,
+    )
 
 
-def published(name: str, benchmark: Benchmark, buffer: int) -> list[TrialConfig]:
-    """Trials with the settings of Split-MNIST."""
-    kept = buffer if METHODS[name].uses_buffer() else None
-    return [
-        settings("split-mnist", name, kept, seed=seed).model_copy(
-            update={"benchmark": benchmark.name}
-        )
-        for seed in range(TRIALS)
-    ]
-
-
-def cost(name: str, benchmark: Benchmark, buffer: int | None) -> tuple[float, float]:
-    """Milliseconds of CPU time: of a step of all trials, and of a task's ends, per step."""
-    kind = METHODS[name]
-    configs = alike(name, benchmark) if buffer is None else published(name, benchmark, buffer)
-    stack = TrialStack(configs, benchmark)
-    steps = 0
-    measured = 0 if kind.learns == "union" else 2
-    began = last = first = 0.0
-    for position in stack.run():
-        now = time.process_time()
-        if position.task == measured and position.step == 1:
-            began, first = now, now - last
-        if position.task == measured and position.step > 1:
-            steps, in_steps = position.step - 1, now - began
-        if position.task > measured:
-            a_step = in_steps / steps
-            around = max(first - a_step, 0) + now - last
-            return 1000 * a_step, 1000 * around / steps
-        last = now
-    raise AssertionError("a run ends after its last task")
+def cost(name: str, benchmark: Benchmark, buffer: int | None = None) -> float:
+    """Milliseconds of CPU time per step of all trials."""
+    os.environ["REMASK_ENGINE"] = "torch"
+    stack = TrialStack(configs_of(name, buffer), benchmark)
+    *earlier, measured = stack.tasks[:3]
+    for task in earlier:
+        stack.learn(task)
+    before = stack.steps_done
+    seconds = cpu_seconds(partial(stack.learn, measured))
+    return 1000 * seconds / (stack.steps_done - before)
 
 
 def main() -> None:
@@ -98,15 +77,11 @@ def main() -> None:
     torch.set_num_threads(1)
     keep_freed_memory()  # as worker processes do
     benchmark = random_digits()
-    measured: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
-    for _ in range(arguments.rounds):
-        for name in names:
-            measured[name].append(cost(name, benchmark, arguments.published))
-    steps = {name: statistics.median(step for step, _ in costs) for name, costs in measured.items()}
-    ends = {name: statistics.median(end for _, end in costs) for name, costs in measured.items()}
-    print(f"{'method':16} {'ms per step':>11} {'of SGD':>8} {'ms per step for ends':>21}")
+    runs = {name: partial(cost, name, benchmark, arguments.published) for name in names}
+    steps = in_turns(runs, arguments.rounds)
+    print(f"{'method':16} {'ms per step':>11} {'of SGD':>8}")
     for name in sorted(names, key=steps.__getitem__):
-        print(f"{name:16} {steps[name]:11.2f} {steps[name] / steps['sgd']:8.2f} {ends[name]:21.2f}")
+        print(f"{name:16} {steps[name]:11.2f} {steps[name] / steps['sgd']:8.2f}")
 
 
 if __name__ == "__main__":

@@ -1,31 +1,28 @@
-"""Measure the engine's DER++ step of a ResNet-18 against the usual loop, and against a bare step.
+"""Measure the engine's DER++ step of a ResNet-18 against a bare step.
 
 Run with ``python benchmarks/resnet_step.py``. One process and one thread; CPU time. They take turns
-step by step, so that a busy machine slows them alike; the medians of the ratios of each turn.
+step by step; the medians of the ratios of each turn.
 
 - engine: a stack of one trial on random images of CIFAR's shape. All that belongs to a step counts:
   gathering, cropping, mirroring, normalising, three forwards, the descent, filling the memory.
-- usual: the same in plain PyTorch, as it is commonly written (`usual_image_loop.py`).
 - bare: the same module with channels last and torch.optim.SGD, on the very batches that the engine
   has just made: three forwards, one backward, one step, and nothing else.
 
-All start from the same weights. The largest difference between the engine's weights and the bare
+Both start from the same weights. The largest difference between the engine's weights and the bare
 ones after the first step with replay is printed: it shows that they do the same work. Later it says
 nothing, because training multiplies rounding errors (by about 10 per step at first, also between
 two bare loops).
 """
 
 import argparse
-import copy
 import functools
 import statistics
 from collections.abc import Iterator, Sequence
 
 import torch
 import torch.nn.functional as F
-from timing import cpu_seconds, median_ratio, one_thread
+from timing import cpu_seconds, one_thread
 from torch import Tensor, nn
-from usual_image_loop import UsualTrial
 
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
@@ -133,18 +130,14 @@ def contest(width: int, size: int, steps: int) -> dict[str, float]:
             if name.startswith("net/")
         }
     )
-    usual: Iterator[object] = UsualTrial(copy.deepcopy(net), config, benchmark).steps()
     bare = Bare(net, config)
     running: Iterator[object] = stack.run()
-    seconds: dict[str, list[float]] = {"engine": [], "usual": [], "bare": []}
+    seconds: dict[str, list[float]] = {"engine": [], "bare": []}
     apart = float("nan")
     # The first step has no memory to draw from yet, and the second meets three forwards for the
     # first time: both go uncounted.
     for turn in range(steps + 2):
-        times = {
-            "engine": cpu_seconds(functools.partial(next, running)),
-            "usual": cpu_seconds(functools.partial(next, usual)),
-        }
+        times = {"engine": cpu_seconds(functools.partial(next, running))}
         batches = bare.prepare(Watched.latest)
         times["bare"] = cpu_seconds(functools.partial(bare.step, batches))
         if turn == 1:
@@ -154,8 +147,9 @@ def contest(width: int, size: int, steps: int) -> dict[str, float]:
                 measured.append(times[name])
     return {
         **{f"{name}_seconds": statistics.median(measured) for name, measured in seconds.items()},
-        "usual_over_engine": median_ratio(seconds["usual"], seconds["engine"]),
-        "engine_over_bare": median_ratio(seconds["engine"], seconds["bare"]),
+        "engine_over_bare": statistics.median(
+            engine / bare for engine, bare in zip(seconds["engine"], seconds["bare"], strict=True)
+        ),
         "weights_apart": apart,
     }
 
@@ -175,9 +169,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         f"ResNet-18 of width {options.width}, images 3x{options.size}x{options.size}, DER++ with "
         f"three batches of 32; {options.steps} steps, 1 thread, CPU time"
     )
-    for name in ("engine", "usual", "bare"):
+    for name in ("engine", "bare"):
         print(f"{name:7s} {measured[f'{name}_seconds']:8.3f} s per step")
-    print(f"usual / engine  {measured['usual_over_engine']:.3f}")
     print(f"engine / bare   {measured['engine_over_bare']:.3f}")
     apart = measured["weights_apart"]
     print(f"largest difference of a weight after the first step with replay: {apart:.1e}")

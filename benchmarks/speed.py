@@ -1,52 +1,59 @@
-"""Whole DER++ trials on Split-MNIST, in remask and in a jitted JAX loop.
+"""Whole DER++ trials on Split-MNIST, in remask, in a plain PyTorch loop, and in a jitted JAX loop.
 
-Both take turns in one run on one core, by CPU time: planning, training and the evaluation after
+All take turns in one run on one core, by CPU time: planning, training and the evaluation after
 each task, without compilation. Run with ``python benchmarks/speed.py``, or ``make bench``. JAX runs
 in an environment of its own, made by `make bench`; without it, it is left out.
 """
 
 import argparse
 import os
-import statistics
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from timing import one_thread
+import plain_loop
+from timing import cpu_seconds, in_turns, one_thread
 
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark, load_benchmark, resplit
 from remask.engine import TrialStack
+from remask.machine import keep_freed_memory
 
 JAX = Path(os.environ.get("REMASK_JAX", ".venv-jax/bin/python"))
-PER_CLASS = 3000
 
 
-def remask(benchmark: Benchmark, trials: int, replay: int, mask: float | None = None) -> float:
+def trial_configs(trials: int, **changes: Any) -> list[TrialConfig]:
+    """DER++ trials with batches and draws of 10."""
+    options: dict[str, Any] = {"method": "derpp", "buffer": 200, "lr": 0.03, "batch": 10}
+    options |= {"replay_batch": 10, "epochs": 1, "alpha": 0.2, "beta": 1.0, "benchmark": "random"}
+    return [TrialConfig(**options | changes, seed=seed) for seed in range(trials)]
+
+
+def remask(
+    benchmark: Benchmark, trials: int, replay: int, mask: float | None = None, engine: str = ""
+) -> float:
     """Milliseconds per step and trial."""
-    options: dict[str, Any] = {"method": "derpp", "mask": mask, "buffer": 200, "lr": 0.03}
-    options |= {"batch": 10, "replay_batch": replay, "epochs": 1, "alpha": 0.2, "beta": 1.0}
-    options |= {"benchmark": benchmark.name, **dict(benchmark.asked)}
-    configs = [TrialConfig(**options, seed=seed) for seed in range(trials)]
-    began = time.process_time()
-    stack = TrialStack(configs, benchmark)
-    stack.finish()
-    return (time.process_time() - began) / stack.steps_done / trials * 1000
+    own = {"benchmark": benchmark.name, **dict(benchmark.asked)}
+    configs = trial_configs(trials, replay_batch=replay, mask=mask, **own)
+    os.environ["REMASK_ENGINE"] = engine
+    seconds = cpu_seconds(lambda: TrialStack(configs, benchmark).finish())
+    return seconds / steps_of(benchmark) / trials * 1000
 
 
-def in_torch(benchmark: Benchmark, trials: int, replay: int) -> float:
-    """The same without numba."""
-    os.environ["REMASK_ENGINE"] = "torch"
-    try:
-        return remask(benchmark, trials, replay)
-    finally:
-        del os.environ["REMASK_ENGINE"]
+def plain(benchmark: Benchmark, replay: int) -> float:
+    """The same in a plain PyTorch loop."""
+    (config,) = trial_configs(1, replay_batch=replay)
+    seconds = cpu_seconds(lambda: plain_loop.finish(config, benchmark))
+    return seconds / steps_of(benchmark) * 1000
+
+
+def steps_of(benchmark: Benchmark) -> int:
+    tasks = range(benchmark.num_tasks)
+    return sum(-(-len(benchmark.train_indices(task)) // 10) for task in tasks)
 
 
 def jax_loop(data: Path, trials: int, replay: int) -> float:
@@ -82,33 +89,39 @@ def save(benchmark: Benchmark, path: Path) -> None:
     np.savez(path, **arrays)
 
 
-def contest(rounds: int, replays: tuple[int, ...] = (10, 128)) -> dict[str, float]:
-    """Medians over rounds, by contestant: milliseconds per step and trial."""
-    benchmark = resplit(load_benchmark("split-mnist"), limit=PER_CLASS)
-    found: dict[str, list[float]] = {}
-    with one_thread(), tempfile.TemporaryDirectory() as folder:
+def contest(
+    benchmark: Benchmark, rounds: int, replay: int, folder: str | None = None
+) -> dict[str, float]:
+    """Milliseconds per step and trial; with JAX, if it is installed and there is a folder."""
+    contestants: dict[str, Callable[[], float]] = {
+        "remask, one trial": partial(remask, benchmark, 1, replay),
+        "remask, ten": partial(remask, benchmark, 10, replay),
+        "remask, ten with a mask": partial(remask, benchmark, 10, replay, -1.0),
+        "remask without numba, ten": partial(remask, benchmark, 10, replay, engine="torch"),
+        "plain PyTorch loop": partial(plain, benchmark, replay),
+    }
+    if folder is not None and JAX.exists():
         data = Path(folder) / "data.npz"
         save(benchmark, data)
-        remask(benchmark, 1, 10)  # loads or compiles the kernel
-        for replay in replays:
-            contestants: dict[str, Callable[[], float]] = {
-                "remask, one trial": partial(remask, benchmark, 1, replay),
-                "remask, ten": partial(remask, benchmark, 10, replay),
-                "remask, ten with a mask": partial(remask, benchmark, 10, replay, -1.0),
-                "remask without numba, ten": partial(in_torch, benchmark, 10, replay),
-            }
-            if JAX.exists():
-                contestants["JAX, one trial"] = partial(jax_loop, data, 1, replay)
-                contestants["JAX, ten"] = partial(jax_loop, data, 10, replay)
-            for _ in range(rounds):
-                for name, run in contestants.items():
-                    found.setdefault(f"{name}, replay {replay}", []).append(run())
-    return {name: statistics.median(times) for name, times in found.items()}
+        contestants["JAX, one trial"] = partial(jax_loop, data, 1, replay)
+        contestants["JAX, ten"] = partial(jax_loop, data, 10, replay)
+    remask(benchmark, 1, 10)  # loads or compiles the kernel
+    return in_turns(contestants, rounds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--per-class", type=int, default=3000, help="samples to learn")
+    parser.add_argument("--replay", type=int, nargs="+", default=[10, 128])
+    options = parser.parse_args()
+    benchmark = resplit(load_benchmark("split-mnist"), limit=options.per_class)
+    keep_freed_memory()  # as worker processes do
+    with one_thread(), tempfile.TemporaryDirectory() as folder:
+        for replay in options.replay:
+            for name, milliseconds in contest(benchmark, options.rounds, replay, folder).items():
+                print(f"{name:<26} replay {replay:>3} {milliseconds:9.4f} ms", flush=True)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    for name, milliseconds in contest(parser.parse_args().rounds).items():
-        print(f"{name:<40} {milliseconds:.4f} ms", flush=True)
-    print(f"on {torch.get_num_threads()} thread")
+    main()

@@ -1,12 +1,14 @@
-"""How the benchmarks measure: CPU time, one thread, contestants that take turns."""
+"""How the benchmarks measure: CPU time of one thread; contestants take turns in one run."""
 
-import functools
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
+
+Name = TypeVar("Name")
 
 
 @contextmanager
@@ -21,30 +23,16 @@ def one_thread() -> Iterator[None]:
 
 
 def cpu_seconds(work: Callable[[], object]) -> float:
-    """The CPU time that some work takes."""
+    """Return the CPU time of some work."""
     start = time.process_time()
     work()
     return time.process_time() - start
 
 
-def take(steps: Iterator[object], count: int) -> None:
-    """Run so many steps."""
-    for _ in range(count):
-        next(steps)
-
-
-def median_ratio(one: Sequence[float], other: Sequence[float]) -> float:
-    """The median of the ratios turn by turn: what slows a turn slows both sides of it."""
-    return statistics.median(a / b for a, b in zip(one, other, strict=True))
-
-
-def ratio_in_turns(
-    plain: Iterator[object], other: Iterator[object], *, rounds: int, block: int
-) -> float:
-    """How many times as long the other takes; they take turns, and who begins alternates."""
-    seconds: tuple[list[float], list[float]] = ([], [])
-    for turn in range(rounds):
-        for which in (0, 1) if turn % 2 else (1, 0):
-            steps = (plain, other)[which]
-            seconds[which].append(cpu_seconds(functools.partial(take, steps, block)))
-    return median_ratio(seconds[1], seconds[0])
+def in_turns(contestants: Mapping[Name, Callable[[], float]], rounds: int) -> dict[Name, float]:
+    """Run all contestants `rounds` times, in turns; return the median of each one's results."""
+    found: dict[Name, list[float]] = {name: [] for name in contestants}
+    for _ in range(rounds):
+        for name, run in contestants.items():
+            found[name].append(run())
+    return {name: statistics.median(values) for name, values in found.items()}
