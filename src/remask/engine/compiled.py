@@ -148,36 +148,39 @@ class CompiledSteps:
     def take(self, plan: EpochPlan, first: int, last: int, task: Task, lr: Tensor) -> Tensor:
         """Take the steps first to last of a plan; returns the losses [n, S], and logs terms."""
         began = time.perf_counter()
-        sizes = {n: (len(plan.places[n]), _draw_size(plan, n)) for n in range(first, last)}
+        fixed = self._method.fixed_terms and not self._feed.config.task_free
+        planned = {} if fixed else self._in_order(plan, first, last, task)
+
+        def shape(number: int) -> tuple[Any, ...]:
+            kinds = None if fixed else self._kinds(*planned[number])
+            return len(plan.places[number]), _draw_size(plan, number), kinds
+
         losses = []
-        for _, alike in groupby(sizes, key=sizes.__getitem__):
+        for _, alike in groupby(range(first, last), shape):
             numbers = list(alike)
-            if self._method.fixed_terms and not self._feed.config.task_free:
+            if fixed:
                 step = self._planned_step(plan, numbers[0], None, task)
                 if plan.faded is not None:
                     step.faded = plan.faded[numbers[0] : numbers[-1] + 1]  # [n, S]
-                planned = [(step, self._method.terms(step))]
-                losses.append(self._take(plan, numbers, planned, lr))
-                continue
-            for _, run in groupby(self._in_order(plan, numbers, task), lambda o: self._kinds(*o)):
-                steps = list(run)
-                losses.append(self._take(plan, numbers[: len(steps)], steps, lr))
-                del numbers[: len(steps)]
+                steps = [(step, self._method.terms(step))]
+            else:
+                steps = [planned[number] for number in numbers]
+            losses.append(self._take(plan, numbers, steps, lr))
         self._per_second = (last - first) / (time.perf_counter() - began)
         return torch.cat(losses)
 
     # ---- Terms ---------------------------------------------------------------------------------
 
     def _in_order(
-        self, plan: EpochPlan, numbers: Sequence[int], task: Task
-    ) -> list[tuple[Step, list[Term]]]:
-        """The terms of steps whose labels they depend on."""
-        memory, planned = self._feed.reservoir, []
+        self, plan: EpochPlan, first: int, last: int, task: Task
+    ) -> dict[int, tuple[Step, list[Term]]]:
+        """The terms of steps, by number, where they depend on the labels of the step."""
+        memory, planned = self._feed.reservoir, {}
         labels = None if memory is None else memory.labels.clone()
-        for number in numbers:
+        for number in range(first, last):
             self._method.context.name_draws(*plan.key, number)
             step = self._planned_step(plan, number, labels, task)
-            planned.append((step, self._method.terms(step)))
+            planned[number] = step, self._method.terms(step)
             kept = None if plan.reservoir is None else plan.reservoir.kept(number)
             if labels is not None and kept is not None:
                 labels.index_copy_(0, kept[1], plan.labels[number].flatten()[kept[0]])
@@ -211,13 +214,18 @@ class CompiledSteps:
             kinds.append((kind, number, term.kind(step)))
         return kinds
 
-    def _classes(self, values: Sequence[Tensor | None], missing: float | bool) -> NDArray[Any]:
-        """A field of a term in some steps, [S or 1, 1, K or 1] each: [P, S, K]."""
-        if all(value is values[0] for value in values):
-            values = values[:1]
-        shape = (self._method.context.trials, 1, self._data.num_classes)
-        filled = [torch.tensor(missing) if value is None else value for value in values]
-        return torch.stack([value.expand(shape) for value in filled]).squeeze(2).numpy()
+    def _field(
+        self, planned: Sequence[tuple[Step, list[Term]]], name: str, missing: float, *shape: int
+    ) -> Tensor:
+        """A field of all terms of the planned steps: [P, T, *shape]."""
+        values = [[getattr(term, name) for term in terms] for _, terms in planned]
+        kind = torch.bool if name == "active" else torch.float32
+        filled = [
+            torch.as_tensor(missing if value is None else value, dtype=kind).expand(shape)
+            for own in values
+            for value in own
+        ]
+        return torch.stack(filled).view(len(values), -1, *shape)
 
     # ---- Steps ---------------------------------------------------------------------------------
 
@@ -232,26 +240,19 @@ class CompiledSteps:
         from remask.engine import kernel
 
         first, last = numbers[0], numbers[-1] + 1
-        steps, trials = len(numbers), len(lr)
+        steps, trials, classes = len(numbers), len(lr), self._data.num_classes
         kinds, batches, names = zip(*self._kinds(*planned[0]), strict=True)
-        weights, actives, adjusted, stored_as = [], [], [], -1
-        for number, terms in enumerate(zip(*(own for _, own in planned), strict=True)):
-            own = [torch.as_tensor(term.weight, dtype=torch.float32) for term in terms]
-            weight = torch.stack(own) if len(own) > 1 else own[0]
-            if (weight.ndim < 2 and len(own) > 1) or weight.ndim == 0:
-                weight = weight.unsqueeze(-1)
-            weights.append(weight.expand(steps, trials).numpy())
-            active = self._classes([term.active for term in terms], True)
-            shift = self._classes([term.shift for term in terms], 0.0)
-            value = self._classes([term.mask_value for term in terms], -torch.inf)
-            actives.append(active)
-            adjusted.append(np.where(active, shift, value).astype(np.float32))
-            masked = planned[0][0].active
-            if self._feed.config.mask_stored and masked is not None and terms[0].active is masked:
-                stored_as = number if stored_as < 0 else stored_as
-        many = max(len(own) for own in adjusted)
-        actives = [np.broadcast_to(own, (many, *own.shape[1:])) for own in actives]
-        adjusted = [np.broadcast_to(own, (many, *own.shape[1:])) for own in adjusted]
+        weight = self._field(planned, "weight", 1.0, steps if len(planned) == 1 else 1, trials)
+        weight = weight.transpose(1, 2).reshape(steps, len(kinds), trials)
+        active, shift, value = (
+            self._field(planned, name, missing, trials, 1, classes).squeeze(3)
+            for name, missing in (("active", True), ("shift", 0.0), ("mask_value", -torch.inf))
+        )
+        adjusted = torch.where(active, shift, value)
+        masked, stored_as = planned[0][0].active, -1
+        if self._feed.config.mask_stored and masked is not None:
+            own = [number for number, term in enumerate(planned[0][1]) if term.active is masked]
+            stored_as = own[0] if own else -1
         samples, memory, reservoir = self._feed.samples, self._feed.reservoir, plan.reservoir
         nothing = np.zeros((0, self._data.num_classes), np.float32)
         inputs = self._inputs
@@ -286,9 +287,7 @@ class CompiledSteps:
                 kernel.Terms(
                     np.array(kinds),
                     np.array(batches),
-                    np.stack([own[:, trial] for own in weights]),
-                    np.stack([own[:, trial] for own in actives]),
-                    np.stack([own[:, trial] for own in adjusted]),
+                    *(own[:, :, trial].contiguous().numpy() for own in (weight, active, adjusted)),
                     stored_as,
                 ),
                 np.float32(lr[trial]),

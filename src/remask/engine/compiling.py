@@ -90,16 +90,10 @@ class Layout:
             size += deep * wide + wide
         self.layers = np.array(rows, dtype=np.int64)
         """See `kernel.Net`."""
-        self._names, self._trials, self.size = names, shapes[0][0], -(-size // _LINE) * _LINE
-        self.flat = self.move(parameters)
-        """float32 [S, P]."""
-
-    def move(self, parameters: dict[str, Tensor]) -> NDArray[np.float32]:
-        """Move parameters to new memory in this layout, and return it: float32 [S, P]."""
-        trials, size = self._trials, self.size
+        trials, size = shapes[0][0], -(-size // _LINE) * _LINE
         room = torch.zeros(trials * size + _LINE)
         flat = room[-room.data_ptr() // 4 % _LINE :][: trials * size].view(trials, size)
-        for name, row in zip(self._names, self.layers.tolist(), strict=True):
+        for name, row in zip(names, self.layers.tolist(), strict=True):
             inputs, outputs, wide, first, bias = row
             weights = flat[:, first : first + inputs * wide].view(trials, inputs, wide)
             views = {"weight": weights[:, :, :outputs].mT, "bias": flat[:, bias : bias + outputs]}
@@ -107,71 +101,64 @@ class Layout:
                 before = parameters[f"{name}.{kind}"]
                 view.copy_(before.detach())
                 parameters[f"{name}.{kind}"] = view.requires_grad_(before.requires_grad)
-        moved: NDArray[np.float32] = flat.detach().numpy()
-        return moved
+        self.flat: NDArray[np.float32] = flat.detach().numpy()
+        """[S, P]."""
 
 
-def difference(run: Kernel, kind: torch.dtype, *, sparse: bool) -> float:
-    """How far three steps in the kernel are from the same steps by autograd in float64."""
+def difference(functions: Kernel, kind: torch.dtype, *, sparse: bool) -> float:
+    """How far two steps in the kernel are from the same steps by autograd in float64."""
     from remask.engine import kernel
 
     random = torch.Generator().manual_seed(0)
-    inputs, hidden, classes, batch, steps = 77, 40, 5, 7, 3
+    inputs, hidden, classes, batch, steps = 77, 40, 5, 7, 2
     samples = torch.rand((20, inputs), generator=random)
     samples = (samples * (samples < (0.3 if sparse else 1)) * 255).to(kind)
     labels = torch.randint(3, (20,), generator=random)
-    memory, past = samples.flip(0).clone(), labels.flip(0).clone()
     stored = torch.randn((20, classes), generator=random)
     shapes = {"0.weight": (1, hidden, inputs), "0.bias": (1, hidden)}
     shapes |= {"1.weight": (1, classes, hidden), "1.bias": (1, classes)}
     parameters = {name: torch.randn(own, generator=random) / 6 for name, own in shapes.items()}
     exact = {name: own[0].double().requires_grad_() for name, own in parameters.items()}
     layout = Layout(parameters, ["0", "1"])
-    places = torch.randint(20, (steps, batch), generator=random)
-    draws = torch.randint(20, (steps, 2 * batch), generator=random)
-    active = torch.tensor([True, True, True, False, False])
-    nothing = np.zeros((0, classes), np.float32)
-    losses, lr = np.zeros((steps, 3), np.float32), np.float32(0.1)
-    masks = np.stack([active.numpy(), *np.ones((2, classes), bool)])[:, None]
-    run.run_steps(
-        kernel.Net(layout.flat[0], layout.layers),
-        kernel.Samples(samples.numpy(), labels.numpy(), nothing),
-        kernel.Samples(memory.numpy(), past.numpy(), stored.numpy()),
+    net = kernel.Net(layout.flat[0], layout.layers)
+    places, draws = torch.randint(20, (2, steps, batch), generator=random)
+    active = torch.tensor([[True, True, True, False, False], [True] * 5])
+    losses, logits = np.zeros((steps, 2), np.float32), np.zeros((20, classes), np.float32)
+    functions.run_steps(
+        net,
+        kernel.Samples(samples.numpy(), labels.numpy(), logits[:0]),
+        kernel.Samples(samples.numpy(), labels.numpy(), stored.numpy()),
         kernel.Decoding(np.full(inputs, 1 / 255, np.float32), np.zeros(inputs, np.float32), sparse),
         kernel.Plan(
-            *(places.numpy(), draws.numpy(), np.full((steps, batch), -1)),
-            np.arange(1, 4) * batch,
+            *(places.numpy(), draws.numpy(), np.full((steps, batch), -1)), np.arange(1, 3) * batch
         ),
         kernel.Terms(
-            np.array([kernel.CROSS_ENTROPY, kernel.STORED, kernel.CROSS_ENTROPY]),
-            np.arange(3),
-            np.full((3, steps), 0.5, np.float32),
-            masks,
-            np.where(masks, 0, np.float32(-1)),
+            np.array([kernel.CROSS_ENTROPY, kernel.STORED]),
+            np.arange(2),
+            np.full((steps, 2), 0.5, np.float32),
+            active[None].numpy(),
+            torch.where(active, 0.0, -1.0)[None].numpy(),
             -1,
         ),
-        lr,
+        np.float32(0.1),
         losses,
     )
-    found, net = np.empty((20, classes), np.float32), kernel.Net(layout.flat[0], layout.layers)
-    run.compute_logits(net, (samples.float() / 255).numpy(), found)
-    apart = [0.0]
+    functions.compute_logits(net, (samples.float() / 255).numpy(), logits)
+
+    def forward(rows: Tensor) -> Tensor:
+        outputs = F.linear(rows.double() / 255, exact["0.weight"], exact["0.bias"]).relu()
+        return F.linear(outputs, exact["1.weight"], exact["1.bias"])
+
+    apart = []
     for step in range(steps):
-        first, second = torch.split(draws[step], batch)
-        rows = torch.cat([samples[places[step]], memory[draws[step]]]).double() / 255
-        outputs = F.linear(rows, exact["0.weight"], exact["0.bias"]).relu()
-        logits = torch.split(F.linear(outputs, exact["1.weight"], exact["1.bias"]), batch)
+        seen = torch.where(active[0], forward(samples[places[step]]), -1.0)
         terms = [
-            F.cross_entropy(torch.where(active, logits[0], -1.0), labels[places[step]]) / 2,
-            F.mse_loss(logits[1], stored[first].double()) / 2,
-            F.cross_entropy(logits[2], past[second]) / 2,
+            F.cross_entropy(seen, labels[places[step]]) / 2,
+            F.mse_loss(forward(samples[draws[step]]), stored[draws[step]].double()) / 2,
         ]
         apart += [abs(own.item() - value) for own, value in zip(terms, losses[step], strict=True)]
         slopes = torch.autograd.grad(torch.stack(terms).sum(), [*exact.values()])
         for parameter, slope in zip(exact.values(), slopes, strict=True):
-            parameter.data -= float(lr) * slope
-    outputs = F.linear(samples.double() / 255, exact["0.weight"], exact["0.bias"]).relu()
-    expected = F.linear(outputs, exact["1.weight"], exact["1.bias"])
-    apart.append((torch.from_numpy(found) - expected).abs().max().item())
+            parameter.data -= 0.1 * slope
     apart += [(parameters[name][0] - own).abs().max().item() for name, own in exact.items()]
-    return max(apart)
+    return max(*apart, (torch.from_numpy(logits) - forward(samples)).abs().max().item())

@@ -101,11 +101,11 @@ class Terms(NamedTuple):
     batch: Any
     """0: the stream; n: the n-th draw. int64 [T]."""
     weight: Any
-    """float32 [T, steps]."""
+    """float32 [steps, T]."""
     active: Any
-    """Which classes are not masked: bool [T, P, K]."""
+    """Which classes are not masked: bool [P, T, K]."""
     adjusted: Any
-    """What is added to the logit of an active class, and the value of another: float32 [T, P, K]"""
+    """What is added to the logit of an active class, and the value of another: float32 [P, T, K]"""
     stored_as: int
     """The term with whose mask the stream's logits are stored; -1: as they are."""
 
@@ -252,7 +252,7 @@ def _insert(memory, data, place, slot, logits, terms, step):
     if len(memory.logits):
         memory.logits[slot] = logits
         if terms.stored_as >= 0:
-            chosen = step if terms.active.shape[1] > 1 else 0
+            chosen = step % len(terms.active)
             for c in range(len(logits)):
                 if not terms.active[terms.stored_as, chosen, c]:
                     memory.logits[slot, c] = terms.adjusted[terms.stored_as, chosen, c]
@@ -328,10 +328,10 @@ def run_steps(net, data, memory, decoding, plan, terms, lr, losses):
             number = terms.batch[term]
             own = row_of[plan.ends[number - 1] if number else np.int64(0) : plan.ends[number]]
             where = (work, at[depth], slopes[depth], own, last, classes)
-            weight, kind = terms.weight[term, step], terms.kind[term]
+            weight, kind = terms.weight[step, term], terms.kind[term]
             if kind == CROSS_ENTROPY:
-                chosen = step if terms.active.shape[1] > 1 else 0
-                active, adjusted = terms.active[term, chosen], terms.adjusted[term, chosen]
+                chosen = step % len(terms.active), term
+                active, adjusted = terms.active[chosen], terms.adjusted[chosen]
                 losses[step, term] = _cross_entropy(*where, weight, active, adjusted, labels)
             else:
                 losses[step, term] = _distance(*where, weight, targets)
