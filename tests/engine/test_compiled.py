@@ -24,7 +24,7 @@ from tests.engine.stack_samples import assert_same, small_mlp, snapshot
 pytest.importorskip("numba")
 
 MakeConfig = Callable[..., TrialConfig]
-COMPILED = ["der", "derpp", "er", "er_ace", "er_las", "joint", "lode", "sgd"]
+COMPILED = ["der", "derpp", "er", "er_ace", "er_ema", "er_las", "joint", "lode", "sgd"]
 CLOSE = 1e-5
 """The largest difference in weights between the kernel and torch after a short run."""
 
@@ -105,7 +105,7 @@ def test_losses_and_their_terms_are_logged_as_in_torch(
     np.testing.assert_allclose(ours.values, theirs.values, rtol=1e-3)
 
 
-@pytest.mark.parametrize("name", ["derpp", "er_ace", "task-free", "balanced"])
+@pytest.mark.parametrize("name", ["derpp", "er_ace", "er_ema", "task-free", "balanced"])
 def test_bits_depend_neither_on_company_nor_on_pace_or_interruptions(
     config: MakeConfig, tiny: Benchmark, name: str
 ) -> None:

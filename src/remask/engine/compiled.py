@@ -25,9 +25,9 @@ from remask.engine.linear_stack import LinearStack
 from remask.engine.steps import EpochPlan, Feed, Optimizer
 from remask.methods.base import Method
 from remask.methods.step import Batch, Joined, Step, Term, added
-from remask.nets.stacked import StackedNet
+from remask.nets.stacked import StackedNet, State
 
-_HOOKS = ("loss", "begin_step", "adjust_gradients", "after_step")
+_HOOKS = ("loss", "begin_step", "adjust_gradients")
 _DENSE = 0.5
 """Zeros are skipped if fewer pairs of neighbouring inputs than this have another number."""
 _LOOKED_AT = 256  # samples
@@ -54,6 +54,19 @@ class _NotYet(Joined):
         raise _NeedsLogitsError
 
 
+class _PlannedReplay(Batch):
+    """Samples of the memory in such a step; their logits are all 0."""
+
+    def __init__(self, labels: Tensor, classes: int) -> None:
+        recorded, self.by_teacher = torch.zeros(2, 1).expand(2, classes)
+        shape = (*labels.shape, classes)
+        super().__init__(None, labels, recorded=recorded.expand(shape), place=(_NotYet(), 0))
+
+    @override
+    def taught(self, net: StackedNet, state: State) -> Tensor:
+        return self.by_teacher
+
+
 class CompiledSteps:
     """Takes the steps of a stack in the kernel."""
 
@@ -75,6 +88,7 @@ class CompiledSteps:
             or optimizer != "sgd"
             or not kind.trains_net
             or any(getattr(kind, hook) is not getattr(Method, hook) for hook in _HOOKS)
+            or (kind.slow_copy is None and kind.after_step is not Method.after_step)
             or data.augment
             or data.input_type not in (torch.uint8, torch.float32)
             or (memory is not None and memory.counts is not None)
@@ -95,7 +109,11 @@ class CompiledSteps:
     ) -> None:
         self._kernel, self._method, self._feed, self._data = kernel, method, feed, data
         self._layout = Layout(net.parameters, layers)
-        net.compute_logits = self._logits
+        self._states, self._layouts = [net.parameters], [self._layout]
+        if method.slow_copy is not None:
+            self._states.append(getattr(method, method.slow_copy))
+            self._layouts.append(Layout(self._states[1], layers))
+        net.compiled = self._logits
         shape = (-1, *[1] * (len(data.input_shape) - 1))
         mean, std = (
             torch.tensor([other] if given is None else given).view(shape)
@@ -195,23 +213,26 @@ class CompiledSteps:
         if drawn is not None:
             past = torch.zeros_like(drawn) if labels is None else labels[drawn]
             for part in torch.split(past, _draw_size(plan, number), dim=1):
-                logits = torch.zeros(()).expand(*part.shape, self._data.num_classes)
-                batches.append(Batch(None, part, recorded=logits, place=(_NotYet(), 0)))
+                batches.append(_PlannedReplay(part, self._data.num_classes))
         return self._feed.step_of(plan, number, task, batches)
 
     def _kinds(self, step: Step, terms: Sequence[Term]) -> list[tuple[int, int, str]]:
         """The kind, batch and name of each term."""
-        from remask.engine.kernel import CROSS_ENTROPY, STORED
+        from remask.engine.kernel import CROSS_ENTROPY, STORED, TAUGHT
 
         batches, kinds = [step.stream, *step.replays], []
         for term in terms:
             known = [own is term.batch for own in batches]
-            planned = term.stored is None or term.stored is term.batch.recorded
-            if not (any(known) and planned):
+            if not any(known):
                 raise _NeedsLogitsError
-            number = known.index(True)
-            kind = CROSS_ENTROPY if term.stored is None else STORED
-            kinds.append((kind, number, term.kind(step)))
+            if term.stored is None:
+                kind = CROSS_ENTROPY
+            elif isinstance(term.batch, _PlannedReplay):
+                kinds_of = {id(term.batch.recorded): STORED, id(term.batch.by_teacher): TAUGHT}
+                if id(term.stored) not in kinds_of:
+                    raise _NeedsLogitsError
+                kind = kinds_of[id(term.stored)]
+            kinds.append((kind, known.index(True), term.kind(step)))
         return kinds
 
     def _field(
@@ -269,10 +290,17 @@ class CompiledSteps:
             slots = reservoir.slots[:, begin:end].reshape(trials, steps, batch)
         losses = np.empty((trials, steps, len(kinds)), np.float32)
         past = self._memories(trials, nothing, inputs)
+        copies, shares = self._layout.flat[:, :0], torch.zeros(0, trials)
+        if self._method.slow_copy is not None:
+            copies, shares = self._layouts[1].flat, self._shares(steps)
 
         def run(trial: int) -> None:
             self._kernel.run_steps(
                 kernel.Net(self._layout.flat[trial], self._layout.layers),
+                kernel.Teacher(
+                    kernel.Net(copies[trial], self._layout.layers),
+                    shares[:, trial].contiguous().numpy(),
+                ),
                 data,
                 past[trial],
                 kernel.Decoding(
@@ -307,19 +335,31 @@ class CompiledSteps:
                 context.note(name, value)
         return added(values)
 
-    def _logits(self, inputs: Tensor) -> Tensor:
-        """The logits of inputs [B, D] in each trial: [S, B, K]."""
+    def _shares(self, steps: int) -> Tensor:
+        """How far the teacher moves in each step, [n, S]; counts the steps."""
+        method: Any = self._method
+        before = method.steps
+        method.steps = before + torch.arange(1.0, steps + 1).unsqueeze(1)
+        shares: Tensor = method.following()
+        method.steps = before.add_(steps)
+        return shares
+
+    def _logits(self, inputs: Tensor, state: State) -> Tensor | None:
+        """The logits of inputs [S, B, D] with the parameters or the teacher's: [S, B, K]."""
         from remask.engine import kernel
 
-        flat = self._layout.flat
-        seen = inputs.contiguous().numpy()
-        logits = np.empty((len(flat), len(inputs), self._data.num_classes), np.float32)
+        known = [
+            layout for own, layout in zip(self._states, self._layouts, strict=True) if own is state
+        ]
+        if not known:
+            return None
+        logits = np.empty((*inputs.shape[:2], self._data.num_classes), np.float32)
 
         def run(trial: int) -> None:
-            net = kernel.Net(flat[trial], self._layout.layers)
-            self._kernel.compute_logits(net, seen, logits[trial])
+            net = kernel.Net(known[0].flat[trial], known[0].layers)
+            self._kernel.compute_logits(net, inputs[trial].contiguous().numpy(), logits[trial])
 
-        _in_threads(run, len(flat))
+        _in_threads(run, len(inputs))
         return torch.from_numpy(logits)
 
     def _memories(self, trials: int, nothing: NDArray[Any], inputs: NDArray[Any]) -> list[Any]:

@@ -126,6 +126,7 @@ def difference(functions: Kernel, kind: torch.dtype, *, sparse: bool) -> float:
     losses, logits = np.zeros((steps, 2), np.float32), np.zeros((20, classes), np.float32)
     functions.run_steps(
         net,
+        kernel.Teacher(kernel.Net(layout.flat[0, :0], layout.layers), np.zeros(0, np.float32)),
         kernel.Samples(samples.numpy(), labels.numpy(), logits[:0]),
         kernel.Samples(samples.numpy(), labels.numpy(), stored.numpy()),
         kernel.Decoding(np.full(inputs, 1 / 255, np.float32), np.zeros(inputs, np.float32), sparse),

@@ -22,15 +22,15 @@ from remask.engine.vectors import (
     SLOPE,
     STORE,
     descend_pairs,
-    list_pairs,
+    find_pairs,
     multiply,
     prefetch,
     spread_pairs,
     transpose_block,
 )
 
-CROSS_ENTROPY, STORED = range(2)
-"""Kinds of terms: masked cross-entropy, and distance to stored logits."""
+CROSS_ENTROPY, STORED, TAUGHT = range(3)
+"""Kinds of terms: masked cross-entropy, and distance to stored logits or to those of a teacher."""
 OPTIONS = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy", "boundscheck": False}
 _compiled = njit(**OPTIONS)
 _ONE, _ZERO = np.float32(1), np.float32(0)
@@ -45,6 +45,15 @@ class Net(NamedTuple):
     """Weights [inputs, outputs] and biases of all layers, rows padded to vectors: float32 [P]."""
     layers: Any
     """Inputs, outputs, padded outputs, and the places of weights and biases: int64 [L, 5]."""
+
+
+class Teacher(NamedTuple):
+    """A copy of the net that moves towards it after every step."""
+
+    net: Any
+    """No parameters: there is none."""
+    shares: Any
+    """How far it moves: float32 [steps]."""
 
 
 class Samples(NamedTuple):
@@ -116,18 +125,25 @@ def _product(rows, wide, depth, x, w, init, out, mode, factor):
 
 
 @_compiled
-def _list(inputs, place, row, lists, counts, end):
-    """Add a sample to the lists of its pairs, as a row of the step; `end` is LOOK zeros."""
-    count, flat = inputs.shape[1], inputs.reshape(-1)
+def _find(inputs, place, found, end):
+    """Write the pairs of a sample that are not 0 into `found`; returns how many there are."""
+    flat, start, count = inputs.reshape(-1), place * inputs.shape[1], inputs.shape[1]
     looks = count // LOOK
-    seen, start = looks * LOOK, place * count
-    list_pairs(flat, start, looks, row, lists, counts)
+    seen, none, one = looks * LOOK, np.int64(0), np.int64(1)
+    pairs = find_pairs(flat, start, looks, none, found, none)
     if seen < count:
         end[: count - seen] = flat[start + seen : start + count]
-        rest = Lists(
-            lists.entries[seen // PAIR * lists.room :], lists.values, lists.room, lists.pairs
-        )
-        list_pairs(end, 0, 1, row, rest, counts[seen // PAIR :])
+        pairs = find_pairs(end, none, one, seen // PAIR, found, pairs)
+    return pairs
+
+
+@_compiled
+def _list(found, row, lists, counts):
+    """Add a sample to the lists of the pairs that were found, as a row of the step."""
+    for word in found:
+        pair = np.int64(word) >> 16
+        lists.entries[pair * lists.room + counts[pair]] = np.int64(word) << 16 | row
+        counts[pair] += 1
 
 
 @_compiled
@@ -170,16 +186,21 @@ def _forward(net, rows, source, start, work, at, first):
 def _forward_sparse(net, rows, lists, counts, work, start):
     """Compute the outputs of the first layer from lists."""
     _, _, wide, weights, biases = net.layers[0]
-    for row in range(rows):
-        for j in range(wide):
-            work[start + row * wide + j] = net.flat[biases + j]
-    w, out = (net.flat, weights, wide), (work, start, wide)
+    none, zero, unit = np.int64(0), np.int64(0), np.int64(1)
+    w, out, bias = (net.flat, weights, wide), (work, start, wide), (net.flat, biases, zero)
+    _product(rows, wide, none, (work, zero, zero, unit), w, bias, out, STORE, _ONE)
     for block in range(len(counts) - 1):
         spread_pairs(wide // LANES, lists, counts[block], counts[block + 1], w, out)
     if len(net.layers) > 1:
-        for j in range(start, start + rows * wide):
-            if work[j] < _ZERO:  # keeps NaN
-                work[j] = _ZERO
+        _product(rows, wide, none, (work, zero, zero, unit), w, out, out, RELU, _ONE)
+
+
+@_compiled
+def _forward_all(net, sparse, lists, counts, rows, work, start, at):
+    """Compute the outputs of all layers, from lists or from the inputs at `start`."""
+    if sparse:
+        _forward_sparse(net, rows, lists, counts, work, at[1])
+    _forward(net, rows, work, start, work, at, 1 if sparse else 0)
 
 
 @_compiled
@@ -234,12 +255,12 @@ def _cross_entropy(work, at, to, rows, wide, classes, weight, active, adjusted, 
 
 
 @_compiled
-def _distance(work, at, to, rows, wide, classes, weight, targets):
-    """The mean squared distance to target logits; adds its gradient to their slopes."""
+def _distance(work, at, to, rows, wide, classes, weight, targets, start, stride):
+    """The mean squared distance to target logits; adds its gradient to the rows' slopes."""
     share, total = weight / np.float32(len(rows) * classes), _ZERO
     for row in rows:
         for c in range(classes):
-            difference = work[at + row * wide + c] - targets[row * classes + c]
+            difference = work[at + row * wide + c] - targets[start + row * stride + c]
             work[to + row * wide + c] += np.float32(2) * share * difference
             total += difference * difference
     return share * total
@@ -258,8 +279,8 @@ def _insert(memory, data, place, slot, logits, terms, step):
                     memory.logits[slot, c] = terms.adjusted[terms.stored_as, chosen, c]
 
 
-def run_steps(net, data, memory, decoding, plan, terms, lr, losses):
-    """Run the planned steps; changes the net, the memory, and losses [steps, T].
+def run_steps(net, teacher, data, memory, decoding, plan, terms, lr, losses):
+    """Run the planned steps; changes the net, its teacher, the memory, and losses [steps, T].
 
     The losses are those of the terms, with their weights.
     """
@@ -267,12 +288,13 @@ def run_steps(net, data, memory, decoding, plan, terms, lr, losses):
     room = batch + plan.draws.shape[1]
     depth, classes = len(net.layers), net.layers[-1, 1]
     inputs, last, sparse = net.layers[0, 0], net.layers[-1, 2], decoding.sparse
-    at, slopes = np.zeros(depth + 1, np.int64), np.zeros(depth + 1, np.int64)
-    size, widest = np.int64(0), np.int64(0)
+    at, slopes, taught = np.zeros((3, depth + 1), np.int64)
+    size, widest, copy = np.int64(0), np.int64(0), teacher.net.flat
     for layer in range(depth):
         wide = net.layers[layer, 2]
         at[layer + 1], slopes[layer + 1] = size, size + room * wide
-        size += 2 * room * wide
+        taught[layer + 1] = size + 2 * room * wide
+        size += (3 if len(copy) else 2) * room * wide
         widest = max(widest, wide)
     scratch, size = size, size + widest * widest
     at[0], size = size, size + (0 if sparse else room * inputs)
@@ -285,6 +307,9 @@ def run_steps(net, data, memory, decoding, plan, terms, lr, losses):
     values = np.arange(256).astype(np.float32) * decoding.scale[0]
     lists = Lists(np.empty(pairs * room, np.int32), values, room, pairs)
     end = np.zeros(LOOK, data.inputs.dtype)
+    # The pairs of a step's sample, and those of the samples in memory where they are known.
+    found, known = np.empty(pairs, np.uint32), np.empty((len(memory.labels), pairs), np.uint32)
+    sizes = np.full(len(memory.labels), -1, np.int64)
     blocks = np.zeros(((room + _BLOCK - 1) // _BLOCK + 1, pairs), np.int64)
     labels, targets = np.zeros(room, np.int64), np.zeros(room * classes, np.float32)
     # A sample that is drawn twice has one row.
@@ -309,20 +334,24 @@ def run_steps(net, data, memory, decoding, plan, terms, lr, losses):
                 if len(memory.logits):
                     targets[rows * classes : (rows + 1) * classes] = memory.logits[slot]
                 source, place = memory.inputs, slot
+                if sparse and sizes[slot] < 0:
+                    sizes[slot] = _find(source, place, known[slot], end)
             else:
                 source, place = data.inputs, places[number]
                 labels[rows] = data.labels[place]
-            if sparse:
-                _list(source, place, rows, lists, counts, end)
-            else:
+            if not sparse:
                 _decode(source, place, decoding, work, at[0] + rows * inputs)
+            elif slot >= 0:
+                _list(known[slot, : sizes[slot]], rows, lists, counts)
+            else:
+                _list(found[: _find(source, place, found, end)], rows, lists, counts)
             rows += 1
         if step + 1 < steps:
             _prefetch(data.inputs, plan.places[step + 1])
         used = blocks[: (rows + _BLOCK - 1) // _BLOCK + 1]
-        if sparse:
-            _forward_sparse(net, rows, lists, used, work, at[1])
-        _forward(net, rows, work, at[0], work, at, 1 if sparse else 0)
+        _forward_all(net, sparse, lists, used, rows, work, at[0], at)
+        if len(copy):
+            _forward_all(teacher.net, sparse, lists, used, rows, work, at[0], taught)
         work[slopes[depth] : slopes[depth] + rows * last] = _ZERO
         for term in range(len(terms.kind)):
             number = terms.batch[term]
@@ -333,12 +362,19 @@ def run_steps(net, data, memory, decoding, plan, terms, lr, losses):
                 chosen = step % len(terms.active), term
                 active, adjusted = terms.active[chosen], terms.adjusted[chosen]
                 losses[step, term] = _cross_entropy(*where, weight, active, adjusted, labels)
+            elif kind == STORED:
+                losses[step, term] = _distance(*where, weight, targets, np.int64(0), classes)
             else:
-                losses[step, term] = _distance(*where, weight, targets)
+                losses[step, term] = _distance(*where, weight, work, taught[depth], last)
         _backward(net, sparse, lists, used, rows, work, at, slopes, scratch, one, lr)
+        if len(copy):
+            share = teacher.shares[step]
+            for i in range(len(copy)):
+                copy[i] += share * (net.flat[i] - copy[i])
         for row in range(batch):
             slot = plan.slots[step, row]
             if slot >= 0:
+                sizes[slot] = -1
                 start = at[depth] + row * last
                 logits = work[start : start + classes]
                 _insert(memory, data, places[row], slot, logits, terms, step)

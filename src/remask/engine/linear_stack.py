@@ -226,8 +226,8 @@ class LinearStack(StackedNet):
 
     couples_samples = False
     samples_at_once = 512  # in factors
-    compute_logits: Callable[[Tensor], Tensor] | None = None
-    """The compiled forward pass of `predict`: [B, D] -> [S, B, K]."""
+    compiled: Callable[[Tensor, State], Tensor | None] | None = None
+    """A compiled forward pass with some states: [S, B, D] -> [S, B, K]."""
 
     def __init__(
         self, nets: Sequence[nn.Module], layers: Sequence[Layer], device: torch.device | str
@@ -253,15 +253,15 @@ class LinearStack(StackedNet):
     @override
     @torch.no_grad()
     def predict(self, inputs: Tensor) -> Tensor:
-        if self.compute_logits is not None:
-            return self.compute_logits(inputs.flatten(1))
         trials = len(next(iter(self.parameters.values())))
-        return self._run(self._layers, inputs.flatten(1).expand(trials, -1, -1)).logits
+        return self.evaluate(inputs.expand(trials, *inputs.shape))
 
     @override
     @torch.no_grad()
     def evaluate(self, inputs: Tensor, state: State | None = None) -> Tensor:
-        return self(inputs, state)
+        state = self.parameters if state is None else state
+        logits = None if self.compiled is None else self.compiled(inputs.flatten(2), state)
+        return self(inputs, state) if logits is None else logits
 
     @override
     def features(self, inputs: Tensor, *, training: bool) -> Tensor:

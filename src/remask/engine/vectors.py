@@ -27,7 +27,7 @@ WIDEST_SPARSE = 8 if LANES == 16 else 4
 PAIR = 2
 """Sparse products skip pairs of neighbouring inputs that are both 0."""
 LOOK = 64
-"""Bytes of inputs that `list_pairs` looks at together."""
+"""Bytes of inputs that `find_pairs` looks at together."""
 STORE, RELU, SLOPE, DESCEND = range(4)
 """What `multiply` does with its sums: store init + sum; store its ReLU; store the sum, or 0 where
 init is not positive; store out + factor * sum."""
@@ -250,45 +250,39 @@ def multiply(typing, rows, vectors, depth, x, w, init, out, mode, factor):
 
 
 @intrinsic
-def list_pairs(typing, inputs, place, looks, row, lists, counts):
-    """Append the pairs of bytes that are not 0 to their lists, and count them.
+def find_pairs(typing, inputs, place, looks, first, found, count):
+    """Append the pairs of bytes that are not 0 to `found`; returns how many there are then.
 
-    An entry is an int32: the row and the two bytes.
+    `found` has `count` numbers already: of the pairs, counted from `first`, and their bytes.
     """
     seen = ir.VectorType(ir.IntType(8 * PAIR), LOOK // PAIR)
 
-    def emit(e, inputs, place, looks, row, lists, counts):
-        builder, marked = e.builder, e.builder.trunc(row, _INT32)
+    def emit(e, inputs, place, looks, first, found, count):
+        builder, high = e.builder, ir.Constant(_INT32, 16)
 
-        def look(number, _):
-            first = e.times(number, seen.count)
-            start = e.at(inputs, place, e.times(first, PAIR))
+        def look(number, counts):
+            before = e.times(number, seen.count)
+            start = e.at(inputs, place, e.times(before, PAIR))
             pairs = builder.load(builder.bitcast(start, seen.as_pointer()), align=1)
-            found = builder.icmp_unsigned("!=", pairs, ir.Constant(seen, [0] * seen.count))
-            mask = builder.zext(builder.bitcast(found, ir.IntType(seen.count)), _INT)
+            marked = builder.icmp_unsigned("!=", pairs, ir.Constant(seen, [0] * seen.count))
+            mask = builder.zext(builder.bitcast(marked, ir.IntType(seen.count)), _INT)
+            source = builder.bitcast(start, seen.element.as_pointer())
 
-            def append(_, masks):
+            def append(k, masks):
                 (left,) = masks
                 own = builder.cttz(left, ir.Constant(ir.IntType(1), 1))
-                source = builder.bitcast(
-                    builder.gep(start, [e.times(own, PAIR)]), seen.element.as_pointer()
-                )
-                value = builder.zext(builder.load(source, align=1), _INT32)
-                pair = e.sum(first, own)
-                place = e.at(counts, pair)
-                count = e.load(place, _INT)
-                builder.store(e.sum(count, e.number(1)), place)
-                entry = builder.or_(builder.shl(value, ir.Constant(_INT32, 16)), marked)
-                target = e.sum(builder.mul(pair, lists.room), count)
-                builder.store(entry, e.at(lists.entries, target))
+                value = builder.zext(builder.load(builder.gep(source, [own]), align=1), _INT32)
+                pair = builder.shl(builder.trunc(e.sum(first, before, own), _INT32), high)
+                builder.store(builder.or_(pair, value), e.at(found, counts[0], k))
                 return [builder.and_(left, builder.sub(left, e.number(1)))]
 
-            e.loop(builder.ctpop(mask), append, [mask])
-            return []
+            size = builder.ctpop(mask)
+            e.loop(size, append, [mask])
+            return [e.sum(counts[0], size)]
 
-        e.loop(looks, look)
+        return e.loop(looks, look, [count])[0]
 
-    return _intrinsic((inputs, place, looks, row, lists, counts), emit)
+    return _intrinsic((inputs, place, looks, first, found, count), emit, types.int64)
 
 
 @intrinsic

@@ -240,6 +240,10 @@ class Method:
     """Whether the terms are the same in all steps of a task whose batches have the same sizes,
     except for `Step.faded`. Compiled steps then ask for them once. A subclass with its own `terms`
     must set it again."""
+    slow_copy: ClassVar[str | None] = None
+    """The attribute with the copy of the networks that all of `after_step` is to update, by the
+    share that `following` returns for the number of `steps`. Compiled steps do the same. A subclass
+    with its own `after_step` must set it again."""
     works_on_host: ClassVar[str | None] = None
     """Why a step waits for values from the device; None if it does not."""
     ungrowable: ClassVar[str | None] = None
@@ -263,6 +267,8 @@ class Method:
         cls.title = cls.__dict__.get("title", cls.__name__)  # not inherited
         if "terms" in vars(cls):
             cls.fixed_terms = vars(cls).get("fixed_terms", False)
+        if "after_step" in vars(cls):
+            cls.slow_copy = vars(cls).get("slow_copy")
         if "scores" in vars(cls) and "own_scores" not in vars(cls):
             # The inherited one would disagree with the new `scores`.
             cls.own_scores = Method.own_scores  # type: ignore[method-assign]

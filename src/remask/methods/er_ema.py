@@ -22,6 +22,7 @@ class EREMA(SlowCopies):
     weights: ClassVar = {"alpha": 0.5, "slowness": 0.995, "ramp": 9.0}
     usual_mask = 0.0
     usual_fade = 4.0
+    slow_copy = "slow"
     copies = ("slow",)
     remembers = ("slow", "steps")
     predicts_with = ("slow",)
@@ -31,9 +32,13 @@ class EREMA(SlowCopies):
 
     def taught(self, replay: Batch) -> Tensor:
         """Return the slow copy's logits."""
-        return self.context.net.teach(replay.inputs, self.slow)
+        return replay.taught(self.context.net, self.slow)
+
+    def following(self) -> Tensor:
+        """Return the share of the networks in the next slow copy, [S]."""
+        return self.share(self.slowness, self.ramp)
 
     def after_step(self, step: Step) -> None:
         """Update the copy."""
         self.steps += 1
-        follow(self.slow, self.context.net, self.share(self.slowness, self.ramp))
+        follow(self.slow, self.context.net, self.following())

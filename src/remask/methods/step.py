@@ -19,6 +19,7 @@ from remask.losses import (
     mse_and_slope,
     trial_cross_entropy,
 )
+from remask.nets.stacked import StackedNet, State
 
 
 class Joined:
@@ -105,6 +106,10 @@ class Batch:
     def logits(self, logits: Tensor) -> None:
         self._logits = logits
 
+    def taught(self, net: StackedNet, state: State) -> Tensor:
+        """Return the logits of a teacher, a copy of the nets: [S, B, K]."""
+        return net.teach(self.inputs, state)
+
     @property
     def recorded(self) -> Tensor:
         """The logits that were stored with the samples, [S, B, K]."""
@@ -116,8 +121,8 @@ class Batch:
 class Term(NamedTuple):
     """One term of a loss: weight * CE(batch), or weight * MSE(logits, stored) with `stored`.
 
-    A term whose fields depend on no inputs and logits but `stored`, which is `Batch.recorded`,
-    allows compiled steps.
+    A term whose fields depend on no inputs and logits but `stored`, which is `Batch.recorded` or
+    `Batch.taught`, allows compiled steps.
     """
 
     batch: Batch
