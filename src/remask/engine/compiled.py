@@ -31,7 +31,7 @@ _HOOKS = ("loss", "begin_step", "adjust_gradients")
 _DENSE = 0.5
 """Zeros are skipped if fewer pairs of neighbouring inputs than this have another number."""
 _LOOKED_AT = 256  # samples
-_MOST_LISTED = 65_535  # rows of a step in which zeros can be skipped
+_MOST_LISTED = 65_535  # rows of a step, or inputs, of which zeros can be skipped
 
 
 class _NeedsLogitsError(Exception):
@@ -58,9 +58,9 @@ class _PlannedReplay(Batch):
     """Samples of the memory in such a step; their logits are all 0."""
 
     def __init__(self, labels: Tensor, classes: int) -> None:
-        recorded, self.by_teacher = torch.zeros(2, 1).expand(2, classes)
-        shape = (*labels.shape, classes)
-        super().__init__(None, labels, recorded=recorded.expand(shape), place=(_NotYet(), 0))
+        zeros = torch.zeros(()).expand(*labels.shape, classes)
+        super().__init__(None, labels, recorded=zeros, place=(_NotYet(), 0))
+        self.by_teacher: Tensor = zeros.clone()
 
     @override
     def taught(self, net: StackedNet, state: State) -> Tensor:
@@ -137,6 +137,7 @@ class CompiledSteps:
             return False
         bytes_ = self._data.input_type == torch.uint8
         plain = bytes_ and not self._shift.any() and bool((self._scale == self._scale[0]).all())
+        plain = plain and len(self._scale) <= _MOST_LISTED
         some = inputs[:: max(1, len(inputs) // _LOOKED_AT)].flatten(1).numpy() != 0
         pairs = some[:, : some.shape[1] // 2 * 2].reshape(len(some), -1, 2).any(2)
         # Both ways give the same bits.
@@ -315,8 +316,8 @@ class CompiledSteps:
                 kernel.Terms(
                     np.array(kinds),
                     np.array(batches),
-                    *(own[:, :, trial].contiguous().numpy() for own in (weight, active, adjusted)),
                     stored_as,
+                    *(own[:, :, trial].contiguous().numpy() for own in (weight, active, adjusted)),
                 ),
                 np.float32(lr[trial]),
                 losses[trial],

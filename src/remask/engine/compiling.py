@@ -136,10 +136,10 @@ def difference(functions: Kernel, kind: torch.dtype, *, sparse: bool) -> float:
         kernel.Terms(
             np.array([kernel.CROSS_ENTROPY, kernel.STORED]),
             np.arange(2),
+            -1,
             np.full((steps, 2), 0.5, np.float32),
             active[None].numpy(),
             torch.where(active, 0.0, -1.0)[None].numpy(),
-            -1,
         ),
         np.float32(0.1),
         losses,
@@ -150,7 +150,7 @@ def difference(functions: Kernel, kind: torch.dtype, *, sparse: bool) -> float:
         outputs = F.linear(rows.double() / 255, exact["0.weight"], exact["0.bias"]).relu()
         return F.linear(outputs, exact["1.weight"], exact["1.bias"])
 
-    apart = []
+    apart: list[float] = []
     for step in range(steps):
         seen = torch.where(active[0], forward(samples[places[step]]), -1.0)
         terms = [

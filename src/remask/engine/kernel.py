@@ -109,14 +109,14 @@ class Terms(NamedTuple):
     """int64 [T]."""
     batch: Any
     """0: the stream; n: the n-th draw. int64 [T]."""
+    stored_as: int
+    """The term with whose mask the stream's logits are stored; -1: as they are."""
     weight: Any
     """float32 [steps, T]."""
     active: Any
     """Which classes are not masked: bool [P, T, K]."""
     adjusted: Any
     """What is added to the logit of an active class, and the value of another: float32 [P, T, K]"""
-    stored_as: int
-    """The term with whose mask the stream's logits are stored; -1: as they are."""
 
 
 @_compiled
