@@ -1,9 +1,12 @@
-"""CIFAR from the user's disk: folders and archives, binary or pickled, and what is refused."""
+"""Datasets from users' folders and archives."""
 
+import gzip
 import hashlib
-import pickle
-import warnings
+import io
+import sys
+import zipfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +15,10 @@ import pytest
 
 from remask.data.benchmark import load_benchmark
 from remask.data.dataset import Dataset, fetch
-from remask.data.published import PIXELS
+from remask.data.published import idx_files
 from remask.data.registry import DATASETS
 from remask.errors import DataError
-from tests.data.fetching.python2_pickles import pickled
+from tests.data.fetching.test_published import PICKLES, batch
 from tests.data.fetching.toy import (
     CIFAR10,
     TARBALL,
@@ -29,30 +32,14 @@ from tests.data.fetching.toy import (
     toy_source,
     use,
 )
-from tests.payload import Payload
 
-pytestmark = pytest.mark.usefixtures("nothing_is_executed")
+DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 PICKLES_TOP = "cifar-10-batches-py"
+PICKLES_TARBALL = pack({f"{PICKLES_TOP}/{name}": data for name, data in PICKLES.items()})
 
 
 def md5(data: bytes) -> str:
     return hashlib.md5(data).hexdigest()
-
-
-def batch(records: bytes, **changes: Any) -> bytes:
-    """A file of the Python version with the images of a file of the binary version."""
-    rows = np.frombuffer(records, np.uint8).reshape(-1, 1 + PIXELS)
-    values = {
-        "batch_label": b"training batch 1 of 5",
-        "labels": rows[:, 0].tolist(),
-        "data": rows[:, 1:],
-        "filenames": [b"toy_s_%06d.png" % number for number in range(len(rows))],
-    }
-    return pickled({key.encode(): value for key, value in (values | changes).items()})
-
-
-PICKLES = {name.removesuffix(".bin"): batch(records) for name, records in TOY.files.items()}
-PICKLES_TARBALL = pack({f"{PICKLES_TOP}/{name}": data for name, data in PICKLES.items()})
 
 
 def with_pickles(files: dict[str, bytes] = PICKLES, images: int = 10) -> Dataset:
@@ -74,19 +61,7 @@ def unpack(folder: Path, files: dict[str, bytes] = PICKLES) -> Path:
     return folder / PICKLES_TOP
 
 
-def test_split_cifar10_has_the_pixels_and_labels_of_the_binary_files(unpacked: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # torch warns of read-only arrays
-        benchmark = load_benchmark("split-cifar10", data=unpacked)
-    np.testing.assert_array_equal(benchmark.train_inputs, TOY.images)
-    np.testing.assert_array_equal(benchmark.train_labels, TOY.labels)
-    test = TOY.files["test_batch.bin"]
-    assert bytes(benchmark.test_inputs[1].numpy().tobytes()) == test[3074 : 2 * 3073]
-    assert int(benchmark.test_labels[1]) == test[3073]
-    assert benchmark.tasks == ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9))
-    assert 255 * benchmark.scale == pytest.approx(1)
-
-
+@pytest.mark.filterwarnings("error")  # torch warns of read-only arrays
 @pytest.mark.parametrize("version", ["binary", "python"])
 @pytest.mark.parametrize(
     "given", ["folder", "around", "archive", "renamed", "around archive", "cache"]
@@ -101,8 +76,8 @@ def test_the_folder_or_the_archive_or_the_folder_around_them_is_read(
 ) -> None:
     dataset = with_pickles()
     use(dataset, monkeypatch)
-    binary = version == "binary"
-    folder = unpacked if binary else unpack(tmp_path / "torchvision")
+    is_binary = version == "binary"
+    folder = unpacked if is_binary else unpack(tmp_path / "torchvision")
     if given == "cache":
         cache.mkdir(parents=True)
         folder = folder.rename(cache / folder.name)
@@ -110,7 +85,7 @@ def test_the_folder_or_the_archive_or_the_folder_around_them_is_read(
     if given == "renamed":
         archive = archive.with_name(f"cifar-10-{version} (1).tar.gz")
     archive.parent.mkdir()
-    archive.write_bytes(TARBALL if binary else PICKLES_TARBALL)
+    archive.write_bytes(TARBALL if is_binary else PICKLES_TARBALL)
     place = {
         "folder": folder,
         "around": folder.parent,
@@ -123,47 +98,26 @@ def test_the_folder_or_the_archive_or_the_folder_around_them_is_read(
     assert states(dataset) == ["ok"] * 4
 
 
+@pytest.mark.parametrize("given", ["archive", "folder"])
+def test_a_zip_and_its_folder_are_read(tmp_path: Path, cache: Path, given: str) -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, data in TOY.files.items():
+            packed.writestr(f"{TOP}/{name}", data)
+        packed.writestr(f"{TOP}/readme.html", "never read")
+    data = buffer.getvalue()
+    (tmp_path / "toy.zip").write_bytes(data)
+    if given == "folder":
+        zipfile.ZipFile(buffer).extractall(tmp_path)
+        (tmp_path / "toy.zip").unlink()
+    source = replace(toy_source("/nowhere/toy.zip"), checksum=md5(data), size=len(data))
+    fetch(toy_dataset(source), data=tmp_path)
+    assert states(toy_dataset()) == ["ok"] * 4
+
+
 def test_the_binary_version_is_preferred_to_the_pickles(unpacked: Path) -> None:
     unpack(unpacked.parent, {"data_batch_1": b"never read"})
     assert len(load_benchmark("split-cifar10", data=unpacked.parent).train_labels) == 50
-
-
-@pytest.mark.parametrize("version", ["binary", "python"])
-def test_split_cifar100_uses_the_fine_labels(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
-) -> None:
-    random = np.random.default_rng(1)
-    fine = random.permutation(100).astype(np.uint8)
-    coarse = random.integers(0, 20, 100, dtype=np.uint8)
-    pixels = random.integers(0, 256, (100, PIXELS), dtype=np.uint8)
-    records = np.concatenate([coarse[:, None], fine[:, None], pixels], axis=1).tobytes()
-    pickle_file = pickled(
-        {
-            b"fine_labels": fine.tolist(),
-            b"coarse_labels": coarse.tolist(),
-            b"data": pixels,
-        }
-    )
-    original = DATASETS["cifar100"].sources[version == "python"]
-    data, ending = (records, ".bin") if version == "binary" else (pickle_file, "")
-    names = (f"train{ending}", f"test{ending}")
-    for name in names:
-        (tmp_path / name).write_bytes(data)
-    source = replace(
-        small(original, 100),
-        url="/nowhere/a.tar.gz",
-        checksums=dict.fromkeys(names, md5(data)),
-    )
-    dataset = replace(DATASETS["cifar100"], sources=(source,))
-    use(dataset, monkeypatch)
-    benchmark = load_benchmark("split-cifar100", data=tmp_path)
-    np.testing.assert_array_equal(benchmark.train_labels, fine)
-    np.testing.assert_array_equal(benchmark.train_inputs.flatten(1), pixels)
-    assert benchmark.tasks[1] == tuple(range(10, 20))
-    (tmp_path / names[0]).write_bytes(data[:-1] + b"?")
-    with pytest.raises(DataError, match=f"{names[0]}: expected md5"):
-        fetch(dataset, data=tmp_path, force=True)
-    assert states(dataset) == ["ok"] * 4
 
 
 def test_a_path_that_does_not_exist_is_an_error_even_with_a_full_cache(
@@ -206,6 +160,18 @@ def test_a_wrong_file_is_named_and_leaves_no_data(
     assert contents(cache) == {}
 
 
+@pytest.mark.parametrize("data", [b"", PICKLES["data_batch_2"]])
+def test_a_pickle_with_another_checksum_is_not_read(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, data: bytes
+) -> None:
+    use(with_pickles(), monkeypatch)
+    expected = md5(PICKLES["data_batch_3"])
+    reason = rf"from .*: data_batch_3: expected md5 {expected}, found {md5(data)}"
+    with pytest.raises(DataError, match=reason):
+        load_benchmark("split-cifar10", data=unpack(tmp_path, PICKLES | {"data_batch_3": data}))
+    assert contents(cache) == {}
+
+
 @pytest.mark.parametrize("name", ["cifar-10-binary.tar.gz", "cifar-10-python.tar.gz"])
 @pytest.mark.parametrize("body", [TARBALL[:-1] + b"?", b""], ids=["changed", "empty"])
 def test_an_archive_that_is_not_the_published_one_is_refused(
@@ -217,42 +183,85 @@ def test_an_archive_that_is_not_the_published_one_is_refused(
     assert contents(cache) == {}
 
 
-PAYLOAD = pickle.dumps(Payload(), 2)
-RECORDS = TOY.files["data_batch_3.bin"]
-THIRD = PICKLES["data_batch_3"]
-WRONG = np.frombuffer(RECORDS, np.uint8).reshape(-1, 1 + PIXELS)[:, 1:] ^ 1
-DAMAGES = {
-    "payload": PAYLOAD,
-    "payload as labels": THIRD.replace(b"}q\x02(", b"}q\x02(" + PAYLOAD[2:-1], 1),
-    "nothing": b"",
-    "cut": THIRD[:-1],
-    "long": THIRD + bytes(100_000),
-    "other pixels": batch(RECORDS, data=WRONG),
-    "pixels of another shape": batch(RECORDS, data=WRONG.reshape(-1, PIXELS // 2)),
-    "no pixels": batch(RECORDS, data=[]),
-    "pixels as text": batch(RECORDS, data=b"a"),
-    "a label too few": batch(RECORDS, labels=[1] * 9),
-    "a label out of range": batch(RECORDS, labels=[10] * 10),
-    "a large label": batch(RECORDS, labels=[256] * 10),
-    "a negative label": batch(RECORDS, labels=[-1] * 10),
-    "labels as text": batch(RECORDS, labels=b"0123456789"),
-    "labels in lists": batch(RECORDS, labels=[[1]] * 10),
-}
-
-
-@pytest.mark.parametrize("data", DAMAGES.values(), ids=DAMAGES)
-@pytest.mark.parametrize("checksum", ["right", "wrong"])
-def test_a_pickle_that_is_not_the_published_one_is_refused_and_never_run(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, checksum: str
+def test_without_pillow_nothing_is_prepared_from_photographs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = PICKLES | {"data_batch_3": data}
-    use(with_pickles(files if checksum == "right" else PICKLES), monkeypatch)
-    reason = r"cannot take cifar10 from .*: (data_batch_3|train_\w+: expected sha256)"
-    with pytest.raises(DataError, match=reason) as caught:
-        load_benchmark("split-cifar10", data=unpack(tmp_path, files))
-    if checksum == "wrong" and len(data) < 50_000:
-        assert f"expected md5 {md5(THIRD)}, found {md5(data)}" in str(caught.value)
-    assert contents(cache) == {}
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    with pytest.raises(DataError, match=r"needs Pillow.*pip install pillow"):
+        load_benchmark("split-tiny-imagenet", data=tmp_path)
+    assert not (tmp_path / "cache").exists()
+
+
+# MNIST
+
+
+@pytest.fixture
+def raw(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+    """Ten train and ten test images in IDX files, as both datasets."""
+    for name in ("mnist", "fashion-mnist"):
+        source = DATASETS[name].sources[1]
+        source = replace(source, url="/nowhere", read=partial(idx_files, train=10, test=10))
+        use(replace(DATASETS[name], sources=(source,), checksums=()), monkeypatch)
+    bodies = bytes(range(16)) + bytes(10 * 28 * 28), bytes(8) + bytes(range(10))
+    names = ("images-idx3-ubyte", "labels-idx1-ubyte")
+    return {
+        f"{part}-{name}": body
+        for part in ("train", "t10k")
+        for name, body in zip(names, bodies, strict=True)
+    }
+
+
+def place(files: dict[str, bytes], folder: Path) -> None:
+    folder.mkdir(parents=True)
+    for name, body in files.items():
+        (folder / name).write_bytes(body)
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
+@pytest.mark.parametrize("form", ["plain", "dotted", "packed", "torchvision"])
+def test_idx_files_are_found_by_either_name_compressed_or_not(
+    raw: dict[str, bytes], tmp_path: Path, name: str, form: str
+) -> None:
+    files = raw
+    if form == "dotted":
+        files = {name.replace("-idx", ".idx"): body for name, body in raw.items()}
+    if form == "packed":
+        files = {f"{name}.gz": gzip.compress(body) for name, body in raw.items()}
+    inner = {"mnist": "MNIST/raw", "fashion-mnist": "FashionMNIST/raw"}[name]
+    place(files, tmp_path / "mine" / (inner if form == "torchvision" else ""))
+    benchmark = load_benchmark(f"split-{name}", data=tmp_path / "mine")
+    assert benchmark.input_shape == (1, 28, 28)
+    assert benchmark.train_labels.tolist() == list(range(10))
+    assert not benchmark.train_inputs.any()  # the header is left out
+    assert benchmark.tasks == ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9))
+
+
+def test_the_folder_of_the_other_dataset_is_not_used(raw: dict[str, bytes], tmp_path: Path) -> None:
+    place(raw, tmp_path / "mine" / "MNIST" / "raw")
+    with pytest.raises(DataError, match=r"it holds none of train.*, the folder FashionMNIST/raw"):
+        load_benchmark("split-fashion-mnist", data=tmp_path / "mine")
+    with pytest.raises(DataError, match=r"put\n  train-images-idx3-ubyte or train-images-idx3.*gz"):
+        load_benchmark("split-fashion-mnist")
+    with pytest.raises(DataError, match=r"is a file; give the folder that holds"):
+        load_benchmark("split-mnist", data=tmp_path / "mine/MNIST/raw/t10k-labels-idx1-ubyte")
+
+
+# Real data
+
+
+def test_the_debian_package_is_tried_before_the_web() -> None:
+    assert DATASETS["fashion-mnist"].sources[0].url == str(DEBIAN)
+
+
+@pytest.mark.data
+@pytest.mark.skipif(not DEBIAN.is_dir(), reason="apt-get install dataset-fashion-mnist")
+def test_the_debian_package_holds_the_real_fashion_mnist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REMASK_DATA", str(tmp_path))
+    benchmark = load_benchmark("split-fashion-mnist", data=DEBIAN)
+    assert [len(benchmark.train_indices(task)) for task in range(5)] == [12_000] * 5
+    assert [len(benchmark.test_indices(task)) for task in range(5)] == [2_000] * 5
 
 
 @pytest.mark.data
