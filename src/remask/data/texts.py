@@ -5,7 +5,6 @@ import io
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -37,20 +36,41 @@ class TextFile:
 
 
 class TextReader(SampleReader):
-    """Texts in memory; `unreadable` were left out."""
+    """Texts in memory with the names of their classes, from these places if they have any.
+
+    Raises DataError for texts and labels that cannot be used; with `skip_unreadable` they are left
+    out, unless none is left.
+    """
 
     def __init__(
         self,
-        texts: Sequence[str],
-        names: list[str] | None,
-        sources: list[str] | None = None,
-        unreadable: Sequence[Unreadable] = (),
+        texts: Sequence[Any],
+        labels: Sequence[Any] | None,
+        places: Sequence[str] | None = None,
+        *,
+        skip_unreadable: bool = False,
     ) -> None:
-        super().__init__(len(texts), names, sources)
-        self._texts = texts
-        self.skipped.of += len(unreadable)
+        if labels is not None and len(labels) != len(texts):
+            raise DataError(f"{len(texts)} texts but {len(labels)} labels")
+        names: list[str] = []
+        super().__init__(len(texts), None if labels is None else names)
         self.skipped.what = "texts"
-        self.skipped.unreadable += unreadable
+        self._texts: list[str] = []
+        sources = []
+        for number, text in enumerate(texts):
+            place = f"text {number}" if places is None else places[number]
+            try:
+                _check_text(text)
+                if labels is not None:
+                    names.append(class_name(labels[number]))
+            except DataError as error:
+                self.skipped.unreadable.append(Unreadable(place, str(error)))
+                continue
+            self._texts.append(text)
+            sources.append(place)
+        if self.skipped.unreadable and not (skip_unreadable and self._texts):
+            raise unreadable_error(self.skipped.unreadable, self.count, "text")
+        self.count, self.sources = len(self._texts), None if places is None else sources
 
     def format(self) -> InputFormat:
         """Return the format of texts."""
@@ -66,35 +86,15 @@ class TextReader(SampleReader):
         yield from self._texts
 
 
-def _why_bad(text: Any) -> str | None:
+def _check_text(text: Any) -> None:
     if not isinstance(text, str):
-        return f"not a text but {type(text).__name__}"
+        raise DataError(f"not a text but {type(text).__name__}")
     if not text.strip():
-        return "the text is empty"
+        raise DataError("the text is empty")
     try:
         text.encode()
-    except UnicodeEncodeError:
-        return "the text has half of a surrogate pair, which is invalid Unicode"
-    return None
-
-
-def read_texts(
-    texts: Sequence[Any], names: list[str] | None, *, skip_unreadable: bool = False
-) -> TextReader:
-    """Check texts that are in memory, and the names of their classes. Raises DataError."""
-    if names is not None and len(names) != len(texts):
-        raise DataError(f"{len(texts)} texts but {len(names)} labels")
-    reasons = [_why_bad(text) for text in texts]
-    bad = [Unreadable(f"text {n}", reason) for n, reason in enumerate(reasons) if reason]
-    _check_unreadable(bad, len(texts), skip=skip_unreadable)
-    whole = [reason is None for reason in reasons]
-    chosen = None if names is None else list(compress(names, whole))
-    return TextReader(list(compress(texts, whole)), chosen, None, bad)
-
-
-def _check_unreadable(bad: Sequence[Unreadable], of: int, *, skip: bool) -> None:
-    if bad and (not skip or len(bad) == of):
-        raise unreadable_error(bad, of, "text")
+    except UnicodeEncodeError as error:
+        raise DataError("the text has half of a surrogate pair: invalid Unicode") from error
 
 
 def read_text_file(file: TextFile, *, labelled: bool, skip_unreadable: bool = False) -> TextReader:
@@ -105,31 +105,16 @@ def read_text_file(file: TextFile, *, labelled: bool, skip_unreadable: bool = Fa
     if path.suffix.lower() not in ENDINGS:
         raise DataError(f"{path}: expected a file that ends in .csv or .jsonl")
     wanted = [file.text, *([file.label] if labelled and file.label is not None else [])]
-    texts, names, sources, bad = [], [], [], []
-    rows = _csv_rows if path.suffix.lower() == ".csv" else _json_rows
-    for line, row in rows(path, _decoded(path), wanted):
-        source = f"{path}:{line}"
-        text, reason = row[file.text], _why_bad(row[file.text])
-        if reason is None and labelled:
-            try:
-                names.append(_label(row[wanted[1]]))
-            except DataError as error:
-                reason = str(error)
-        if reason is not None:
-            bad.append(Unreadable(source, reason))
-            continue
-        texts.append(text)
-        sources.append(source)
-    if not texts and not bad:
+    read_rows = _csv_rows if path.suffix.lower() == ".csv" else _json_rows
+    rows = list(read_rows(path, _decoded(path), wanted))
+    if not rows:
         raise DataError(f"{path} has no texts: it has no rows")
-    _check_unreadable(bad, len(texts) + len(bad), skip=skip_unreadable)
-    return TextReader(texts, names if labelled else None, sources, bad)
-
-
-def _label(value: Any) -> str:
-    if value is None or (isinstance(value, str) and not value.strip()):
-        raise DataError("the label is empty")
-    return class_name(value.strip() if isinstance(value, str) else value)
+    labels = [row[wanted[1]] for _, row in rows] if labelled else None
+    if labels is not None:
+        labels = [label.strip() if isinstance(label, str) else label for label in labels]
+    places = [f"{path}:{line}" for line, _ in rows]
+    texts = [row[file.text] for _, row in rows]
+    return TextReader(texts, labels, places, skip_unreadable=skip_unreadable)
 
 
 def _decoded(path: Path) -> str:

@@ -35,7 +35,7 @@ from remask.data.readers import (
 )
 from remask.data.sources import users_path
 from remask.data.tasks import check_share, held_out
-from remask.data.texts import ENDINGS, TextFile, read_text_file, read_texts
+from remask.data.texts import ENDINGS, TextFile, TextReader, read_text_file
 from remask.errors import DataError
 from remask.files import AnyPath
 
@@ -72,7 +72,7 @@ def read(
     `size`, `channels` (3: always colour) and `same_size` are for images if none is expected yet.
     """
     names = None if labels is None else class_names(labels)
-    texts = partial(read_texts, skip_unreadable=skip_unreadable)
+    texts = partial(TextReader, skip_unreadable=skip_unreadable)
     images = partial(
         ImageReader,
         size=size,
