@@ -107,8 +107,6 @@ def class_name(label: Any) -> str:
     """Return a label as the name of a class. Raises DataError."""
     if getattr(label, "ndim", None) == 0:  # a number of NumPy, or a tensor
         label = label.item()
-    if label is None or label == "":
-        raise DataError("the label is empty")
     if isinstance(label, bool) or not isinstance(label, str | int):
         raise DataError(
             f"a label must be a class's name or number, not {type(label).__name__} {label!r:.50}"

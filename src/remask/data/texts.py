@@ -62,7 +62,7 @@ class TextReader(SampleReader):
             try:
                 _check_text(text)
                 if labels is not None:
-                    names.append(class_name(labels[number]))
+                    names.append(_name(labels[number]))
             except DataError as error:
                 self.skipped.unreadable.append(Unreadable(place, str(error)))
                 continue
@@ -95,6 +95,12 @@ def _check_text(text: Any) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise DataError("the text has half of a surrogate pair: invalid Unicode") from error
+
+
+def _name(label: Any) -> str:
+    if label is None or label == "":
+        raise DataError("the label is empty")
+    return class_name(label)
 
 
 def read_text_file(file: TextFile, *, labelled: bool, skip_unreadable: bool = False) -> TextReader:
