@@ -26,7 +26,7 @@ from remask.data.dataset import data_folder, load
 from remask.data.domains import blur as blurred
 from remask.data.domains import in_domains
 from remask.data.registry import BENCHMARKS, BenchmarkInfo, check_name
-from remask.data.tasks import DataDescription, Preprocessing
+from remask.data.tasks import DataDescription, PreprocessedData
 from remask.errors import DataError, RemaskError
 from remask.files import AnyPath, make_folder, open_regular, write_atomically
 from remask.own_code import OwnCodeError, failure_of, import_own
@@ -34,7 +34,7 @@ from remask.own_code import OwnCodeError, failure_of, import_own
 
 # eq=False: comparing tensors field by field has no single truth value, so identity is equality.
 @dataclass(frozen=True, eq=False)
-class Benchmark(Preprocessing):
+class Benchmark(PreprocessedData):
     """Labelled inputs whose classes arrive in tasks.
 
     Inputs are uint8 or float32 and keep their type in memory and in checkpoints. An input has any

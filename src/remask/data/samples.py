@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from remask.data.tasks import DataDescription, Normaliser, Subset
+from remask.data.tasks import DataDescription, Subset
 from remask.memory import JoinedRows, KeptRows, StoredRows
 from remask.randomness import generator
 
@@ -136,7 +136,7 @@ class Samples:
 
     def __init__(self, data: DataDescription, seeds: Sequence[int], device: torch.device) -> None:
         self._data, self._seeds, self._device = data, seeds, device
-        self._normalise = Normaliser(data, device)
+        self._normalise = data.normaliser(device)
         self._crop = Cropper(data.input_shape, data.crop_padding) if data.augment else None
         self._kept: tuple[Tensor, Tensor] | None = None
         self._row_labels = torch.zeros(0, dtype=torch.int64)
@@ -240,4 +240,5 @@ class Samples:
         joined = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
         if self._crop is not None and views is not None:
             joined = self._crop(joined, views)
-        return self._normalise(joined)
+        normalised: Tensor = self._normalise(joined)
+        return normalised

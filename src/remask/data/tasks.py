@@ -1,5 +1,6 @@
 """What a stack learns from: the description of data, tasks, and the samples that are held out."""
 
+import typing
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -7,7 +8,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from remask.data.classes import SplitError
 from remask.errors import RemaskError
@@ -24,8 +25,8 @@ class StreamError(RemaskError, ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Preprocessing:
-    """How stored inputs become what the network receives: `(inputs * scale - mean) / std`."""
+class PreprocessedData:
+    """Data whose inputs the network receives as `(inputs * scale - mean) / std`."""
 
     scale: float = 1 / 255
     """Factor of the inputs; bytes must end up in [0, 1]. 1.0 for int64."""
@@ -47,7 +48,7 @@ class Preprocessing:
 
 
 @dataclass(frozen=True)
-class DataDescription(Preprocessing):
+class DataDescription(PreprocessedData):
     """The shape, type, classes and preprocessing of data that may arrive later."""
 
     input_shape: tuple[int, ...]
@@ -128,6 +129,10 @@ class DataDescription(Preprocessing):
             changes |= {"mean": half, "std": half}  # pixels in [-1, 1]
         return replace(self, **changes)
 
+    def normaliser(self, device: torch.device) -> "Normalise":
+        """Make the module that normalises inputs."""
+        return Normalise(self, self.input_shape).to(device)
+
     def check(self, part: str, inputs: Tensor | StoredRows, labels: Tensor) -> None:
         """Raise StreamError unless the samples are as described."""
         if inputs.dtype != self.input_type or tuple(inputs.shape[1:]) != self.input_shape:
@@ -156,27 +161,42 @@ class DataDescription(Preprocessing):
                 start += len(chunk)
 
 
-class Normaliser:
+class Scaling(typing.Protocol):
+    """Numbers that inputs are normalised by."""
+
+    @property
+    def scale(self) -> float: ...  # noqa: D102
+    @property
+    def mean(self) -> Sequence[float] | None: ...  # noqa: D102
+    @property
+    def std(self) -> Sequence[float] | None: ...  # noqa: D102
+
+
+class Normalise(nn.Module):
     """Converts stored inputs to what the network receives, `(inputs * scale - mean) / std`."""
 
-    def __init__(self, data: DataDescription, device: torch.device | str = "cpu") -> None:
-        self._scale = data.scale
-        shape = (-1, *[1] * (len(data.input_shape) - 1))
-        self._mean, self._std = (
-            None if values is None else torch.tensor(values, device=device).view(shape)
-            for values in (data.mean, data.std)
-        )
+    mean: Tensor | None
+    std: Tensor | None
 
-    def __call__(self, inputs: Tensor) -> Tensor:
+    def __init__(self, how: Scaling, input_shape: Sequence[int]) -> None:
+        super().__init__()
+        self.scale = how.scale
+        for name, numbers in (("mean", how.mean), ("std", how.std)):
+            per_channel = None
+            if numbers is not None:
+                per_channel = torch.tensor(numbers).view(-1, *[1] * (len(input_shape) - 1))
+            self.register_buffer(name, per_channel)
+
+    def forward(self, inputs: Tensor) -> Tensor:
         """Return new floats [..., C, *rest]; int64 inputs unchanged."""
         if inputs.dtype == torch.int64:
             return inputs
         # Not in place for floats, which may belong to the caller.
         floats = inputs.dtype == torch.float32
-        scaled = inputs * self._scale if floats else inputs.to(torch.float32).mul_(self._scale)
-        if self._mean is None or self._std is None:
+        scaled = inputs * self.scale if floats else inputs.to(torch.float32).mul_(self.scale)
+        if self.mean is None or self.std is None:
             return scaled
-        return scaled.sub_(self._mean).div_(self._std)
+        return scaled.sub_(self.mean).div_(self.std)
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from remask.config import TrialConfig
-from remask.data.tasks import DataDescription, Normaliser, StreamError, Task
+from remask.data.tasks import DataDescription, StreamError, Task
 from remask.engine.evaluation import Scores
 from remask.names import short_number
 from remask.randomness import generator
@@ -114,7 +114,7 @@ class Choosing:
         self._names = [candidate.name for candidate in known]
         self._seeds = [config.seed for config in configs]
         self._data, self._device = data, device
-        self._normalise = Normaliser(data, device)
+        self._normalise = data.normaliser(device)
         trials = len(configs)
         places = held_out_places(configs[0].buffer) if self.auto else 0
         shape = (trials, places, *data.input_shape)

@@ -7,7 +7,7 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
-from remask.data.tasks import DataDescription, Normaliser, Subset
+from remask.data.tasks import DataDescription, Subset
 from remask.memory import StoredRows, fetch
 from remask.metrics import CALIBRATION_BINS
 from remask.record import Answers
@@ -69,7 +69,7 @@ class Evaluator:
         per_class: int | None = None,
     ) -> None:
         self._data, self._device, self._per_class = data, device, per_class
-        self._normalise = Normaliser(data, device)
+        self._normalise = data.normaliser(device)
         self._sets: dict[int, _TestSet] = {}
         # On the device, so that no step waits for it.
         self.accuracy = torch.zeros((trials, 2, 0, 0), dtype=torch.float64, device=device)

@@ -22,11 +22,10 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from remask.data.tasks import Normalise
 from remask.errors import MissingPackageError
-from remask.learner.manifest import Normalisation
 from remask.learner.predictions import Abstention
 from remask.learner.results import Preprocessing
-from remask.learner.scoring import Normalise
 from remask.learner.settings import LearnerError
 from remask.outputs import check_output, write_output
 
@@ -125,8 +124,7 @@ class _Exportable(nn.Module):
         how, self.net = preprocessing, net
         self.normalise: nn.Module = nn.Identity()  # for an encoder, which takes raw inputs
         if how.scale != 1 or how.mean is not None:
-            normalisation = Normalisation(scale=how.scale, mean=how.mean, std=how.std)
-            self.normalise = Normalise(normalisation, how.input_shape)
+            self.normalise = Normalise(how, how.input_shape)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """[B, *input_shape] -> [B, K]."""

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from remask.data.readers import SampleReader
+from remask.data.tasks import Normalise
 from remask.engine import TrialStack
 from remask.engine.saved_nets import METHOD, NET, assemble
 from remask.errors import RemaskError
@@ -23,31 +24,6 @@ from remask.learner.settings import MISFITS, RESTORE, LearnerError, NoHeldOutErr
 from remask.methods.statistics import ClassStatistics
 
 _TRIES = 5  # to read a learner that other processes change
-
-
-class Normalise(nn.Module):
-    """Computes (inputs * scale - mean) / std per channel, on inputs [..., *shape]."""
-
-    mean: Tensor | None
-    std: Tensor | None
-
-    def __init__(self, how: Normalisation, shape: tuple[int, ...]) -> None:
-        super().__init__()
-        self.scale = how.scale
-        for name, numbers in (("mean", how.mean), ("std", how.std)):
-            per_channel = None
-            if numbers is not None:
-                per_channel = torch.tensor(numbers).view(-1, *[1] * (len(shape) - 1))
-            self.register_buffer(name, per_channel)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Return floats; token ids (int64) stay as they are."""
-        if inputs.dtype == torch.int64:
-            return inputs
-        scaled = inputs.to(torch.float32) * self.scale
-        if self.mean is None or self.std is None:
-            return scaled
-        return (scaled - self.mean) / self.std
 
 
 class MergedOutputs(nn.Module):
