@@ -158,7 +158,7 @@ def on_disk(
 
 def _find(path: Path, sources: Sequence[Source]) -> tuple[Source, Path | None]:
     """Return the form of a dataset on disk, and its archive unless the files are there."""
-    packed = [source for source in sources if source.size]
+    packed = [source for source in sources if source.archive.endswith((".gz", ".zip"))]
     if path.is_file():
         if not packed:
             raise SourceError(f"it is a file; give the folder that holds {sources[0].files[0]}")
@@ -168,13 +168,13 @@ def _find(path: Path, sources: Sequence[Source]) -> tuple[Source, Path | None]:
     for source in sources:
         if _find_file(source.places(path), source.files[0]):
             return source, None
-        if source.size and (path / source.archive).is_file():
+        if source in packed and (path / source.archive).is_file():
             return source, path / source.archive
     expected: dict[str, None] = {}
     for source in sources:
         folders = [f"the folder {inner}" for inner in (*source.folders, source.top) if inner]
         expected |= dict.fromkeys([source.files[0], *folders])
-        expected |= dict.fromkeys([source.archive] if source.size else [])
+        expected |= dict.fromkeys([source.archive] if source in packed else [])
     raise NothingThereError(f"it holds none of {', '.join(expected)}")
 
 

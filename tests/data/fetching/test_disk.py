@@ -131,7 +131,7 @@ def test_a_path_that_does_not_exist_is_an_error_even_with_a_full_cache(
 def test_a_folder_without_the_data_is_an_error_and_nothing_is_downloaded(
     unpacked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use(toy_dataset(replace(toy_source(), url=str(unpacked))), monkeypatch)
+    use(toy_dataset(toy_source(), toy_source(str(unpacked))), monkeypatch)
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(DataError, match=rf"none of data_batch_1\.bin, the folder {TOP}, cifar"):
@@ -242,8 +242,12 @@ def test_the_folder_of_the_other_dataset_is_not_used(raw: dict[str, bytes], tmp_
         load_benchmark("split-fashion-mnist", data=tmp_path / "mine")
     with pytest.raises(DataError, match=r"put\n  train-images-idx3-ubyte or train-images-idx3.*gz"):
         load_benchmark("split-fashion-mnist")
-    with pytest.raises(DataError, match=r"is a file; give the folder that holds"):
-        load_benchmark("split-mnist", data=tmp_path / "mine/MNIST/raw/t10k-labels-idx1-ubyte")
+
+
+def test_a_file_instead_of_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "t10k-labels-idx1-ubyte").touch()
+    with pytest.raises(DataError, match=r"is a file; give the folder that holds train-images"):
+        load_benchmark("split-mnist", data=tmp_path / "t10k-labels-idx1-ubyte")
 
 
 # Real data
