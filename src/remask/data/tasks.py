@@ -4,7 +4,7 @@ import typing
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from math import isfinite
+from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -66,53 +66,37 @@ class DataDescription(PreprocessedData):
         """Check the fields."""
         names = tuple(self.class_names) or tuple(map(str, range(self.num_classes)))
         object.__setattr__(self, "class_names", names)
-        for problem, reason in (
-            (
-                self.num_classes < 1 or len(names) != self.num_classes,
-                f"need num_classes >= 1 and a name per class, got num_classes={self.num_classes} "
-                f"and {len(names)} names",
+        numbers = (*(self.mean or ()), *(self.std or ()))
+        lengths = {*map(len, filter(None, (self.mean, self.std)))}
+        integers = self.input_type == torch.int64
+        allowed = {
+            f"need num_classes >= 1 and a name per class, got num_classes={self.num_classes} and "
+            f"{len(names)} names": 1 <= self.num_classes == len(names),
+            f"num_tasks must be at least 1, or None, got {self.num_tasks}": (
+                self.num_tasks is None or self.num_tasks >= 1
             ),
-            (
-                self.num_tasks is not None and self.num_tasks < 1,
-                f"num_tasks must be at least 1, or None, got {self.num_tasks}",
+            f"inputs must be uint8, float32 or int64, got {self.input_type}": (
+                self.input_type in (torch.uint8, torch.float32, torch.int64)
             ),
-            (
-                self.input_type not in (torch.uint8, torch.float32, torch.int64),
-                f"inputs must be uint8, float32 or int64, got {self.input_type}",
+            "int64 inputs are passed to the network as they are: use scale=1.0, and leave out "
+            "mean, std, crop_padding and flip": (
+                not integers or (self.scale == 1.0 and not numbers and not self.augment)
             ),
-            (
-                self.input_type == torch.int64
-                and (self.scale != 1.0 or self.mean or self.std or self.augment),
-                "int64 inputs are passed to the network as they are: use scale=1.0, and leave out "
-                "mean, std, crop_padding and flip",
+            f"scale must be a number above zero, got {self.scale}": 0 < self.scale < inf,
+            "mean and std are given together or not at all": (
+                (self.mean is None) == (self.std is None)
             ),
-            (
-                not (isfinite(self.scale) and self.scale > 0),
-                f"scale must be a number above zero, got {self.scale}",
+            f"mean and std must have a number per channel of {list(self.input_shape)}, got "
+            f"{self.mean} and {self.std}": lengths <= {*self.input_shape[:1]},
+            f"mean must be finite and std above zero, got {self.mean} and {self.std}": (
+                all(map(isfinite, numbers)) and min(self.std or (1.0,)) > 0
             ),
-            (
-                (self.mean is None) != (self.std is None),
-                "mean and std are given together or not at all",
-            ),
-            (
-                {*map(len, filter(None, (self.mean, self.std)))} - {*self.input_shape[:1]},
-                f"mean and std must have a number per channel of {list(self.input_shape)}, got "
-                f"{self.mean} and {self.std}",
-            ),
-            (
-                not all(map(isfinite, (*(self.mean or ()), *(self.std or ()))))
-                or min(self.std or (1.0,)) <= 0,
-                f"mean must be finite and std above zero, got {self.mean} and {self.std}",
-            ),
-            (self.crop_padding < 0, f"crop_padding must not be negative, got {self.crop_padding}"),
-            (
-                self.augment and len(self.input_shape) != 3,
-                f"only images [C, H, W] can be cropped or flipped, inputs are "
-                f"{list(self.input_shape)}",
-            ),
-        ):
-            if problem:
-                raise StreamError(reason)
+            f"crop_padding must not be negative, got {self.crop_padding}": self.crop_padding >= 0,
+            f"only images [C, H, W] can be cropped or flipped, inputs are "
+            f"{list(self.input_shape)}": not self.augment or len(self.input_shape) == 3,
+        }
+        if wrong := [message for message, is_allowed in allowed.items() if not is_allowed]:
+            raise StreamError(wrong[0])
 
     @classmethod
     def of(cls, benchmark: "Benchmark", *, num_tasks: int | None = None) -> "DataDescription":
