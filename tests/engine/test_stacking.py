@@ -109,17 +109,13 @@ def convolutional() -> nn.Module:
 LINEAR: dict[str, Callable[[], nn.Module]] = {
     "mlp": lambda: mlp(SHAPE, K, hidden=(6, 5)),
     "no hidden layer": lambda: mlp(SHAPE, K, hidden=()),
-    "tanh": lambda: chain(nn.Tanh),
-    "sigmoid": lambda: chain(nn.Sigmoid),
-    "gelu": lambda: chain(nn.GELU),
-    "elu": lambda: chain(nn.ELU),
-    "leaky relu": lambda: chain(lambda: nn.LeakyReLU(0.3)),
-    "silu": lambda: chain(nn.SiLU),
-    "identity": lambda: chain(nn.Identity),
     "relu in place": lambda: chain(lambda: nn.ReLU(inplace=True)),
     "one activation in two places": one_activation_in_two_places,
 }
 OTHER: dict[str, Callable[[], nn.Module]] = {
+    "tanh": lambda: chain(nn.Tanh),
+    "leaky relu": lambda: chain(lambda: nn.LeakyReLU(0.3)),
+    "two activations in a row": lambda: chain(lambda: nn.Sequential(nn.ReLU(), nn.GELU())),
     "residual": ResidualMLP,
     "tied": Tied,
     "one linear in two places": one_linear_in_two_places,

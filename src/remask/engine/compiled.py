@@ -83,7 +83,6 @@ class CompiledSteps:
         kind, memory = type(method), feed.reservoir
         if (
             not isinstance(net, LinearStack)
-            or net.relu_chain is None
             or next(iter(net.parameters.values())).device.type != "cpu"
             or optimizer != "sgd"
             or not kind.trains_net
@@ -96,23 +95,22 @@ class CompiledSteps:
         ):
             return None
         kernel = kernel_for(data.input_type)
-        return None if kernel is None else cls(kernel, net, net.relu_chain, method, feed, data)
+        return None if kernel is None else cls(kernel, net, method, feed, data)
 
     def __init__(
         self,
         kernel: Kernel,
         net: LinearStack,
-        layers: Sequence[str],
         method: Method,
         feed: Feed,
         data: DataDescription,
     ) -> None:
         self._kernel, self._method, self._feed, self._data = kernel, method, feed, data
-        self._layout = Layout(net.parameters, layers)
+        self._layout = Layout(net.parameters, net.layers)
         self._states, self._layouts = [net.parameters], [self._layout]
         if method.slow_copy is not None:
             self._states.append(getattr(method, method.slow_copy))
-            self._layouts.append(Layout(self._states[1], layers))
+            self._layouts.append(Layout(self._states[1], net.layers))
         net.compiled = self._logits
         shape = (-1, *[1] * (len(data.input_shape) - 1))
         mean, std = (

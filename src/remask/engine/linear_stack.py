@@ -9,7 +9,7 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import accumulate, pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -28,66 +28,50 @@ from remask.nets.stacked import (
     trial_sums,
 )
 
-_ELEMENTWISE = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.ELU, nn.LeakyReLU, nn.SiLU, nn.Identity)
 _FEW = 32  # samples: with more, inner products of factored gradients cost more than formed ones
 Factors = list[tuple[str, Tensor, Tensor]]
 """Per linear layer: its name, the gradient of its outputs [S, B, out], its inputs [S, B, in]."""
 
 
-class Layer(NamedTuple):
-    """A linear layer, or an elementwise function."""
-
-    name: str
-    function: Callable[[Tensor], Tensor] | None
-    """None for a linear layer."""
-
-
 class Trace(NamedTuple):
     """A forward pass with what its backward pass needs."""
 
-    hidden: Sequence[Tensor]
-    """The inputs of each layer."""
-    logits: Tensor
+    inputs: list[Tensor]
+    """Those of each linear layer."""
+    outputs: list[Tensor]
+
+    @property
+    def logits(self) -> Tensor:
+        """The outputs of the last layer."""
+        return self.outputs[-1]
 
 
-def linear_layers(net: nn.Module) -> list[Layer] | None:
-    """The layers of a Sequential of Flatten, linear layers and elementwise functions, or None."""
-    if type(net) is not nn.Sequential or _has_hooks(net):
+def relu_chain(net: nn.Module) -> list[str] | None:
+    """The names of the linear layers of a chain of Flatten, Linear, ReLU, Linear, ...; or None.
+
+    Each layer has a bias, nothing is frozen or attached, and there is no ReLU after the last one.
+    """
+    if type(net) is not nn.Sequential or any(map(_has_hooks, net.modules())):
         return None
     # named_children() would skip the second place of a layer that occurs twice.
-    layers = list(net._modules.items())
-    first = layers.pop(0)[1] if layers else None
-    if type(first) is not nn.Flatten or first.start_dim != 1:
+    layers: list[tuple[str, Any]] = list(net._modules.items())
+    kinds = [type(layer) for _, layer in layers]
+    if kinds != [nn.Flatten, nn.Linear, *[nn.ReLU, nn.Linear] * (len(kinds) // 2 - 1)]:
         return None
-    for _, layer in layers:
-        with_bias = type(layer) is nn.Linear and layer.bias is not None
-        if not (with_bias or type(layer) in _ELEMENTWISE):
-            return None
-    parameters = [parameter for _, layer in layers for parameter in layer.parameters()]
-    shared = len({id(parameter) for parameter in parameters}) < len(parameters)
-    if not parameters or shared or not all(own.requires_grad for own in parameters):
+    linear = layers[1::2]
+    parameters = [own for _, layer in linear for own in (layer.weight, layer.bias)]
+    shared = len({id(own) for own in parameters}) < len(parameters)
+    if layers[0][1].start_dim != 1 or shared:
         return None
-    return [Layer(name, _function(layer)) for name, layer in layers]
-
-
-def _has_hooks(net: nn.Module) -> bool:
-    """Whether something is attached to the net that only its own forward would run."""
-    return any(
-        module._forward_hooks or module._forward_pre_hooks or hasattr(module, "parametrizations")
-        for module in net.modules()
-    )
-
-
-def _function(layer: nn.Module) -> Callable[[Tensor], Tensor] | None:
-    """An elementwise layer that keeps its inputs, which the backward pass needs."""
-    if type(layer) is nn.Linear:
+    if not all(own is not None and own.requires_grad for own in parameters):
         return None
-    if type(layer) is nn.ReLU:
-        return torch.relu
-    own = copy.deepcopy(layer)
-    if hasattr(own, "inplace"):
-        own.inplace = False  # type: ignore[assignment]  # a plain attribute
-    return own
+    return [name for name, _ in linear]
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    """Whether something is attached that only the module's own forward would run."""
+    hooks = module._forward_hooks or module._forward_pre_hooks
+    return bool(hooks) or hasattr(module, "parametrizations")
 
 
 def form(gradient: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -222,7 +206,7 @@ def _inner_with_formed(factors: Factors, others: Gradients) -> list[Tensor]:
 
 
 class LinearStack(StackedNet):
-    """A stack of multilayer perceptrons with the layers `linear_layers` returned."""
+    """A stack of multilayer perceptrons whose linear layers `relu_chain` returned."""
 
     couples_samples = False
     samples_at_once = 512  # in factors
@@ -230,25 +214,16 @@ class LinearStack(StackedNet):
     """A compiled forward pass with some states: [S, B, D] -> [S, B, K]."""
 
     def __init__(
-        self, nets: Sequence[nn.Module], layers: Sequence[Layer], device: torch.device | str
+        self, nets: Sequence[nn.Module], layers: Sequence[str], device: torch.device | str
     ) -> None:
         self.parameters, self.buffers = stacked_state(nets, device)
         self.module = copy.deepcopy(nets[0])
-        self._layers = layers
-        linear = [place for place, layer in enumerate(layers) if layer.function is None]
-        self._first, self._head = linear[0], linear[-1]
-
-    @property
-    def relu_chain(self) -> list[str] | None:
-        """The names of the linear layers, if exactly a ReLU follows each but the last."""
-        functions = [layer.function for layer in self._layers]
-        if functions != [None, *[torch.relu, None] * (len(functions) // 2)]:
-            return None
-        return [layer.name for layer in self._layers[::2]]
+        self.layers = layers
+        """The names of the linear layers."""
 
     @override
     def __call__(self, inputs: Tensor, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
-        return self._run(self._layers, inputs.flatten(2), parameters).logits
+        return self._run(self.layers, inputs.flatten(2), parameters).logits
 
     @override
     @torch.no_grad()
@@ -266,32 +241,31 @@ class LinearStack(StackedNet):
     @override
     def features(self, inputs: Tensor, *, training: bool) -> Tensor:
         with torch.set_grad_enabled(training and torch.is_grad_enabled()):
-            return self._run(self._layers[: self._head], inputs.flatten(2)).logits
+            hidden = inputs.flatten(2)
+            return self._run(self.layers[:-1], hidden).logits.relu() if self.layers[1:] else hidden
 
     @override
     def head(self, features: Tensor) -> Tensor:
-        return self._run(self._layers[self._head :], features).logits
+        return self._run(self.layers[-1:], features).logits
 
     def trace(self, inputs: Tensor) -> Trace:
         """Run a forward pass on [S, B, *shape], for `trace_gradients`."""
-        return self._run(self._layers, inputs.flatten(2))
+        return self._run(self.layers, inputs.flatten(2))
 
     def _run(
         self,
-        layers: Sequence[Layer],
+        layers: Sequence[str],
         inputs: Tensor,
         parameters: Mapping[str, Tensor] | None = None,
     ) -> Trace:
         own = self.parameters if parameters is None else parameters
-        hidden = []
-        for name, function in layers:
-            hidden.append(inputs)
-            if function is not None:
-                inputs = function(inputs)
-                continue
-            weight, bias = own[f"{name}.weight"], own[f"{name}.bias"]
-            inputs = trial_products(inputs, weight.mT) + bias.unsqueeze(1)
-        return Trace(hidden, inputs)
+        trace = Trace([], [])
+        for name in layers:
+            inputs = trace.outputs[-1].relu() if trace.outputs else inputs
+            outputs = trial_products(inputs, own[f"{name}.weight"].mT)
+            trace.inputs.append(inputs)
+            trace.outputs.append(outputs + own[f"{name}.bias"].unsqueeze(1))
+        return trace
 
     def trace_gradients(self, trace: Trace, slope: Tensor) -> FactoredGradients:
         """The gradients of a loss whose gradient in the logits of a trace is `slope` [S, B, K]."""
@@ -299,14 +273,12 @@ class LinearStack(StackedNet):
 
     def _factors(self, trace: Trace, gradient: Tensor) -> Factors:
         factors: Factors = []
-        for place in range(len(self._layers) - 1, self._first - 1, -1):
-            (name, function), inputs = self._layers[place], trace.hidden[place]
-            if function is not None:
-                gradient = _slope(function, inputs, gradient)
-                continue
+        for place in range(len(self.layers) - 1, -1, -1):
+            name, inputs = self.layers[place], trace.inputs[place]
             factors.append((name, gradient, inputs))
-            if place > self._first:
+            if place:
                 gradient = trial_products(gradient, self.parameters[f"{name}.weight"])
+                gradient = torch.ops.aten.threshold_backward(gradient, inputs, 0)
         return factors
 
     @override
@@ -322,20 +294,15 @@ class LinearStack(StackedNet):
 
     def _after(self, trace: Trace, gradients: FactoredGradients, lr: Tensor) -> Tensor:
         """The logits after a step along the gradients, without taking it."""
-        rates, before = lr.view(-1, 1, 1), [*trace.hidden, trace.logits]
-        outputs = before[0]
-        for place, layer in enumerate(self._layers):
-            inputs = outputs
-            if inputs is before[place]:  # unchanged so far
-                outputs = before[place + 1]
-            else:
+        outputs = trace.outputs[0]
+        for place, layer in enumerate(self.layers):
+            inputs = outputs.relu() if place else trace.inputs[0]
+            if place:
                 outputs = self._run([layer], inputs).logits
             for name, gradient, seen in gradients.factors:
-                if name == layer.name:
-                    along = trial_products(
-                        trial_products(inputs, seen.mT) + 1, gradient
-                    )  # + 1: the bias
-                    outputs = outputs - rates * along
+                if name == layer:
+                    within = trial_products(inputs, seen.mT) + 1  # + 1: the bias
+                    outputs = outputs - lr.view(-1, 1, 1) * trial_products(within, gradient)
         return outputs
 
     @override
@@ -374,14 +341,3 @@ class LinearStack(StackedNet):
         # The sum over samples instead of the mean, so that each has its own gradient.
         _, slope = cross_entropy_and_slope(trace.logits, labels, None, None, float(labels.shape[1]))
         return FactoredSamples(self._factors(trace, slope))
-
-
-def _slope(function: Callable[[Tensor], Tensor], inputs: Tensor, gradient: Tensor) -> Tensor:
-    """The gradient of an elementwise function's inputs, from that of its outputs."""
-    if function is torch.relu:
-        slope: Tensor = torch.ops.aten.threshold_backward(gradient, inputs, 0)
-        return slope
-    with torch.enable_grad():
-        inputs = inputs.detach().requires_grad_()
-        (slope,) = torch.autograd.grad(function(inputs), inputs, gradient)
-    return slope

@@ -17,7 +17,7 @@ from torch.func import functional_call
 from typing_extensions import override
 
 from remask.data.tasks import DataDescription
-from remask.engine.linear_stack import LinearStack, linear_layers
+from remask.engine.linear_stack import LinearStack, relu_chain
 from remask.engine.validation import require_bfloat16
 from remask.errors import RemaskError
 from remask.losses import trial_cross_entropy
@@ -370,7 +370,7 @@ def stack_nets(
     `seeds`, one per net, seed the random numbers that a net draws in training (dropout). Messages
     call the net `name`. With the precision "bf16", layers compute in bfloat16.
     """
-    layers = linear_layers(nets[0])
+    layers = relu_chain(nets[0])
     if layers is not None and precision == "float32":
         return LinearStack(nets, layers, device)
     seeds = range(len(nets)) if seeds is None else seeds
