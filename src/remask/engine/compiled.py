@@ -120,6 +120,12 @@ class CompiledSteps:
         ones = torch.ones(data.input_shape)
         self._scale = (ones * data.scale / std).flatten().numpy()
         self._shift = (ones * -mean / std).flatten().numpy()
+        self._listable = (
+            data.input_type == torch.uint8
+            and not self._shift.any()
+            and bool((self._scale == self._scale[0]).all())
+            and len(self._scale) <= _MOST_LISTED
+        )
         self._sparse = False
         self._inputs: NDArray[Any] = np.empty((0, 0))
         self.usable: bool | None = None
@@ -133,13 +139,10 @@ class CompiledSteps:
             return False
         if memory is not None and not isinstance(memory.inputs, Tensor):
             return False
-        bytes_ = self._data.input_type == torch.uint8
-        plain = bytes_ and not self._shift.any() and bool((self._scale == self._scale[0]).all())
-        plain = plain and len(self._scale) <= _MOST_LISTED
         some = inputs[:: max(1, len(inputs) // _LOOKED_AT)].flatten(1).numpy() != 0
         pairs = some[:, : some.shape[1] // 2 * 2].reshape(len(some), -1, 2).any(2)
         # Both ways give the same bits.
-        self._sparse = plain and pairs.size > 0 and float(pairs.mean()) < _DENSE
+        self._sparse = self._listable and pairs.size > 0 and float(pairs.mean()) < _DENSE
         self._inputs = inputs.flatten(1).contiguous().numpy()
         if self.usable is None:
             self.usable = self._probe(plan, task)

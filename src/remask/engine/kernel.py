@@ -289,14 +289,15 @@ def run_steps(net, teacher, data, memory, decoding, plan, terms, lr, losses):
     depth, classes = len(net.layers), net.layers[-1, 1]
     inputs, last, sparse = net.layers[0, 0], net.layers[-1, 2], decoding.sparse
     at, slopes, taught = np.zeros((3, depth + 1), np.int64)
-    size, widest, copy = np.int64(0), np.int64(0), teacher.net.flat
+    size, largest, copy = np.int64(0), np.int64(0), teacher.net.flat
     for layer in range(depth):
         wide = net.layers[layer, 2]
         at[layer + 1], slopes[layer + 1] = size, size + room * wide
         taught[layer + 1] = size + 2 * room * wide
         size += (3 if len(copy) else 2) * room * wide
-        widest = max(widest, wide)
-    scratch, size = size, size + widest * widest
+        if layer:
+            largest = max(largest, wide * net.layers[layer - 1, 2])
+    scratch, size = size, size + largest
     at[0], size = size, size + (0 if sparse else room * inputs)
     one, size = size, size + 1
     work = np.zeros(size + _LINE // 4, np.float32)
