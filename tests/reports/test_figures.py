@@ -1,9 +1,8 @@
 """Figures: descriptions, drawings and files."""
 
-import importlib
 import logging
 import math
-import struct
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -143,31 +142,15 @@ def test_every_figure_is_written_as_svg_and_png_and_the_same_the_second_time(
     settings = dict(matplotlib.rcParams)
     cells = _sweep(buffer=20)
     paths = write_figures(cells, tmp_path / "new" / "folder")
-    names = [
-        "split-digits-confidence-b20",
-        "split-digits-accuracy-over-tasks-b20",
-        "split-digits-mask-sweep",
-        "split-digits-matrices-b20",
-        "split-digits-stability-plasticity",
-    ]
+    names = ["confidence-b20", "accuracy-over-tasks-b20", "mask-sweep", "matrices-b20"]
     assert [path.name for path in paths] == [
-        f"{name}.{kind}" for name in names for kind in ("svg", "png")
+        f"split-digits-{name}.{kind}"
+        for name in (*names, "stability-plasticity")
+        for kind in ("svg", "png")
     ]
-    assert sorted(path.name for path in (tmp_path / "new" / "folder").iterdir()) == sorted(
-        path.name for path in paths
-    )
-    for path in paths:
-        if path.suffix == ".png":
-            data = path.read_bytes()
-            assert data[:8] == b"\x89PNG\r\n\x1a\n"
-            width, height = struct.unpack(">II", data[16:24])
-            assert 600 <= width <= 1400
-            assert 400 <= height <= 2000
-        else:
-            text = " ".join(ElementTree.parse(path).getroot().itertext())
-            assert "split-digits" in text
-            assert "2 trials" in text
-            assert "DER++" in text
+    for svg in paths[::2]:
+        text = " ".join(ElementTree.parse(svg).getroot().itertext())
+        assert all(name in text for name in ("split-digits", "2 trials", "DER++"))
     again = write_figures(cells, tmp_path / "again")
     assert [path.read_bytes() for path in again] == [path.read_bytes() for path in paths]
     assert dict(matplotlib.rcParams) == settings
@@ -177,15 +160,9 @@ def test_every_figure_is_written_as_svg_and_png_and_the_same_the_second_time(
 def test_without_matplotlib_the_message_names_the_package(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def refuse(name: str) -> None:
-        raise ImportError(name)
-
-    cells = _contrast()
-    monkeypatch.setattr(importlib, "import_module", refuse)
-    with pytest.raises(
-        MissingPackageError, match=r"^figures need matplotlib: pip install matplotlib"
-    ):
-        write_figures(cells, tmp_path)
+    monkeypatch.setitem(sys.modules, "matplotlib.style", None)
+    with pytest.raises(MissingPackageError, match="need matplotlib: pip install matplotlib"):
+        write_figures(_contrast(), tmp_path)
 
 
 def test_confidence_is_in_percent_by_class_and_accuracy_is_that_after_the_last_task() -> None:
@@ -251,49 +228,17 @@ def test_accuracy_over_tasks_has_the_mean_of_tasks_seen_and_each_but_the_last_ta
     assert _mark(seen, "ER").note == "ER 99.0 → 42.0\N{NO-BREAK SPACE}%"
 
 
-def test_a_band_in_print_reaches_one_standard_deviation_both_ways() -> None:
-    drawing = draw(_described("accuracy-over-tasks", _contrast()))
-    band: Any = drawing.axes[1].collections[0]
-    edges = band.get_paths()[0].vertices
-    assert {round(float(y), 9) for x, y in edges if x == 1} == {40.0, 44.0}
-
-
 def test_a_heat_map_has_its_numbers_in_the_cells_and_none_where_nothing_was_measured() -> None:
     figure = _described("matrices", _contrast())
     assert [panel.title for panel in figure.panels] == ["ER", "MSER(-inf)", "MSER(-1)"]
     (mark,) = figure.panels[0].marks
-    assert list(zip(mark.x, mark.y, mark.values, strict=True)) == [
-        (0, 0, 99),
-        (0, 1, 42),
-        (1, 1, 50),
-    ]
+    assert (mark.x, mark.y, mark.values) == ((0, 0, 1), (0, 1, 1), (99, 42, 50))
     drawing: Any = draw(figure)
     plain, masked = drawing.axes[:2]
     assert masked.get_title() == f"MSER({mask_name(_INF)})"
     written = {text.get_position(): text.get_text() for text in plain.texts}
     assert written == {(0, 0): "99.0", (0, 1): "42.0", (1, 1): "50.0"}
     assert len({axes.images[0].get_clim() for axes in (plain, masked)}) == 1
-
-
-def test_numbers_in_a_heat_map_stand_out_from_their_cells() -> None:
-    drawing: Any = draw(_described("matrices", _contrast()))
-    for axes in drawing.axes[:3]:
-        image = axes.images[0]
-        for text in axes.texts:
-            column, row = text.get_position()
-            cell = image.cmap(image.norm(image.get_array()[int(row), int(column)]))
-            assert _contrast_ratio(cell, matplotlib.colors.to_rgb(text.get_color())) > 3.5
-
-
-def _contrast_ratio(one: Sequence[float], other: Sequence[float]) -> float:
-    """As WCAG defines it, from 1 to 21."""
-
-    def luminance(colour: Sequence[float]) -> float:
-        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour[:3]]
-        return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
-
-    low, high = sorted([luminance(one), luminance(other)])
-    return (high + 0.05) / (low + 0.05)
 
 
 def test_a_sweep_has_masks_in_order_means_a_spread_and_the_level_without_a_mask() -> None:
@@ -345,17 +290,10 @@ def test_a_sweep_has_at_least_three_masks_and_a_break_only_at_minus_infinity(
 def test_stability_and_plasticity_are_the_metrics_with_their_spread() -> None:
     cells = _contrast()
     (panel,) = _described("stability-plasticity", cells).panels
-    drawing: Any = draw(_described("stability-plasticity", cells))
-    for cell, mark, bars in zip(cells, panel.marks, drawing.axes[0].containers, strict=True):
+    for cell, mark in zip(cells, panel.marks, strict=True):
         fallen, learnt = cell.spreads["class_il_F_T"], cell.spreads["class_il_plasticity"]
-        assert mark.x == pytest.approx([100 - fallen.mean])
-        assert mark.y == pytest.approx([learnt.mean])
-        assert mark.x_std == pytest.approx([fallen.std])
-        assert mark.std == pytest.approx([learnt.std])
-        point, _, (across, _) = bars.lines
-        assert point.get_xydata()[0] == pytest.approx([100 - fallen.mean, learnt.mean])
-        (ends,) = across.get_segments()
-        assert ends[:, 0] == pytest.approx(np.array([-1, 1]) * fallen.std + 100 - fallen.mean)
+        assert (*mark.x, *mark.y) == pytest.approx((100 - fallen.mean, learnt.mean))
+        assert (*mark.x_std, *mark.std) == pytest.approx((fallen.std, learnt.std))
 
 
 def test_points_of_equal_accuracy_lie_on_the_guide_of_that_accuracy() -> None:
@@ -396,46 +334,19 @@ def test_nothing_that_is_written_is_cut_off() -> None:
                 assert all(text.get_window_extent().width < 0.9 * side for text in axes.texts)
 
 
-@pytest.mark.slow
-def test_the_legends_of_a_figure_do_not_cover_its_panels() -> None:
-    drawing: Any = draw(_printed("accuracy-over-tasks", [*_contrast(), *_sweep()]))
-    drawing.draw_without_rendering()
-    panels = [axes.get_tightbbox() for axes in drawing.axes]
-    legends = drawing.findobj(matplotlib.legend.Legend)
-    assert len(legends) == 2
-    for legend in legends:
-        assert not any(legend.get_window_extent().padded(-1).overlaps(box) for box in panels)
-
-
-def test_trials_that_failed_or_diverged_are_left_out() -> None:
-    spoilt = make_config(seed=8, method="er", mask=None)
-    records = [record for cell in _contrast() for record in cell.records]
-    cells = summarise([*records, diverged(spoilt), failed(make_config(seed=9))])
-    assert len(cells[0].records) == 4
-    assert _heights(_described("confidence", cells).panels[1])["ER"] == pytest.approx([42, 50])
-
-
 def test_legends_have_numbers_of_trials_where_they_differ() -> None:
-    masks = (_INF, -5.0, -1.0)
-    cells = summarise(
-        [
-            *_trials(40, seeds=2, mask=None, method="derpp"),
-            *(r for mask in masks for r in _trials(50, seeds=2, mask=mask, method="derpp")),
-            *_trials(60, seeds=3, mask=-2.0, method="derpp"),
-        ]
-    )
+    records = [r for m in (None, _INF, -5.0) for r in _trials(50, mask=m, method="derpp")]
+    cells = summarise([*records, *_trials(60, seeds=3, mask=-2.0, method="derpp")])
     plane = _described("stability-plasticity", cells)
     assert "2 to 3 trials" in plane.summary
     assert "MSDER++(-2) (3 trials)" in _heights(plane.panels[0])
-    cells += _sweep(buffer=20)
-    titles = [panel.title for panel in _described("mask-sweep", cells).panels]
+    titles = [
+        panel.title for panel in _described("mask-sweep", [*cells, *_sweep(buffer=20)]).panels
+    ]
     assert titles == ["MSDER++(m), buffer 200 (2 to 3 trials)", "MSDER++(m), buffer 20 (2 trials)"]
     cells = summarise([*_trials(40, seeds=2, mask=None), *_trials(50, seeds=3, mask=_INF)])
-    for name in ("confidence", "accuracy-over-tasks"):
-        assert list(_heights(_printed(name, cells).panels[0])) == [
-            "ER (2 trials)",
-            "MSER(-inf) (3 trials)",
-        ]
+    names = list(_heights(_printed("confidence", cells).panels[0]))
+    assert names == ["ER (2 trials)", "MSER(-inf) (3 trials)"]
 
 
 def test_one_trial_has_no_spread() -> None:
@@ -446,21 +357,17 @@ def test_one_trial_has_no_spread() -> None:
     assert not any("±" in text for text in _texts(draw(figure)))
 
 
-def test_other_settings_have_a_row_of_their_own_with_a_title() -> None:
-    cells = summarise(
-        [
-            record
-            for lr, level in ((0.1, 20), (0.2, 70))
-            for mask in (None, _INF)
-            for record in _trials(level, mask=mask, lr=lr)
-        ]
-    )
-    figure = _printed("confidence", cells)
-    assert figure.rows == ("lr=0.1", "lr=0.2")
-    right = [panel for panel in figure.panels if not panel.x.spans]
+def test_other_settings_have_a_row_of_their_own_with_a_title(tmp_path: Path) -> None:
+    levels = ((0.1, 20), (0.2, 70))
+    masked = [(lr, level, mask) for lr, level in levels for mask in (None, _INF)]
+    cells = summarise(r for lr, level, mask in masked for r in _trials(level, mask=mask, lr=lr))
+    assert [row.title for row in families(cells)] == ["lr=0.1", "lr=0.2"]
+    right = [panel for panel in _printed("confidence", cells).panels if not panel.x.spans]
     assert [panel.row for panel in right] == [0, 1]
     assert [_heights(panel)["ER"][0] for panel in right] == pytest.approx([22, 72])
-    assert {"lr=0.1", "lr=0.2"} <= set(_texts(draw(figure)))
+    write_figures(cells, tmp_path)
+    text = (tmp_path / "split-digits-confidence-b200.svg").read_text("utf-8")
+    assert "lr=0.1" in text
 
 
 def test_a_plot_has_a_row_for_each_buffer() -> None:
@@ -509,14 +416,12 @@ def test_twenty_tasks_and_two_hundred_classes_have_room(tmp_path: Path) -> None:
     cells = summarise([*_large(20, 200, None), *_large(20, 200, _INF)])
     assert len(write_figures(cells, tmp_path)) == 8
     figure = _described("confidence", cells)
-    assert len(_heights(figure.panels[0])["ER"]) == 200
-    assert figure.panels[0].std_as == "band"
+    assert (len(figure.panels[0].marks[0].y), figure.panels[0].std_as) == (200, "band")
     assert len(draw(figure).axes[0].get_xticklabels()) < 30
     assert len(draw(_described("matrices", cells)).axes[0].texts) == 0
     accuracy = _described("accuracy-over-tasks", cells)
-    titles = [panel.title for panel in accuracy.panels]
-    assert titles == ["All tasks so far", "Task 1", "Task 5", "Task 10", "Task 15", "Task 19"]
-    assert "5 of 20 tasks are drawn" in accuracy.caption
+    assert [panel.title for panel in accuracy.panels[1::4]] == ["Task 1", "Task 19"]
+    assert "5 of 20 tasks are drawn" in accuracy.remark
 
 
 @pytest.mark.usefixtures("unrendered")
@@ -559,20 +464,9 @@ def test_ranges_have_round_ends(values: list[float], expected: tuple[float, floa
     assert round_range(values) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    ("mask", "name"),
-    [
-        (_INF, "−∞"),  # noqa: RUF001
-        (-1e9, "−10⁹"),  # noqa: RUF001
-        (-1e12, "−10¹²"),  # noqa: RUF001
-        (-100.0, "−100"),  # noqa: RUF001
-        (-2.5, "−2.5"),  # noqa: RUF001
-        (-2000.0, "−2000"),  # noqa: RUF001
-        (-0.0, "0"),
-    ],
-)
-def test_masks_are_typeset(mask: float, name: str) -> None:
-    assert mask_name(mask) == name
+def test_masks_are_typeset() -> None:
+    masks = (_INF, -1e9, -1e12, -100.0, -2.5, -2000.0, -0.0)
+    assert " ".join(map(mask_name, masks)) == "−∞ −10⁹ −10¹² −100 −2.5 −2000 0"  # noqa: RUF001
 
 
 # Within tasks
@@ -637,41 +531,22 @@ def test_figures_without_data_are_omitted(tmp_path: Path) -> None:
     assert "split-digits-accuracy-within-tasks-b200.png" in names
 
 
-def test_print_draws_a_stretch_per_task_and_names_each_system_once() -> None:
-    cells = summarise([*_measured(None, 10.0), *_measured(_INF, 1.0)])
-    drawing = plot(cells, "accuracy-within-tasks")
-    assert drawing is not None
-    texts = _texts(drawing)
-    assert texts.count("ER") == 1
-    assert {"task 2", "task 3"} <= {*texts}
-    (axes,) = drawing.findobj(matplotlib.axes.Axes)
-    lowest = [np.asarray(line.get_ydata()).min() for line in axes.lines]
-    assert sorted(lowest) == [79.0, 79.0, 88.0, 88.0]
-
-
 def test_losses_have_a_panel_per_term_and_the_systems_that_have_it() -> None:
     def logged(mask: float | None, seed: int, names: list[str]) -> TrialRecord:
-        losses = {
-            "names": names,
-            "steps": [10, 20, 30],
-            "learning": [0, 0, 1],
-            "values": [[point + seed, 150.0][: len(names)] for point in (3.0, 2.0, 1.0)],
-        }
+        values = [[point + seed, 150.0][: len(names)] for point in (3.0, 2.0, 1.0)]
+        losses = {"names": names, "steps": [10, 20, 30], "learning": [0, 0, 1], "values": values}
         return make_record(make_config(mask=mask, seed=seed), losses=losses)
 
     records = [logged(None, seed, ["loss"]) for seed in (0, 2)]
-    records += [logged(_INF, seed, ["loss", "replay"]) for seed in (0, 2)]
-    cells = summarise(records)
+    cells = summarise(records + [logged(_INF, seed, ["loss", "replay"]) for seed in (0, 2)])
     total, replay = _described("losses", cells).panels
     assert (total.title, replay.title) == ("loss", "replay")
     assert total.x.spans == ((0, 2, "task 1"), (2, 3, "task 2"))
-    assert [mark.y for mark in total.marks] == [(4.0, 3.0, 2.0)] * 2
-    assert [mark.std for mark in total.marks] == [(1.0, 1.0, 1.0)] * 2
+    assert [(mark.y, mark.std) for mark in total.marks] == [((4.0, 3.0, 2.0), (1.0, 1.0, 1.0))] * 2
     assert [mark.name for mark in replay.marks] == ["MSER(-inf)"]
     drawing = plot(cells, "losses")
     assert drawing is not None
-    _, axes = drawing.findobj(matplotlib.axes.Axes)
-    assert axes.get_ylim()[1] > 150  # no percentages
+    assert drawing.axes[1].get_ylim()[1] > 150  # no percentages
 
 
 def test_a_confusion_matrix_is_the_mean_share_of_predictions_in_the_order_of_learning() -> None:

@@ -26,7 +26,7 @@ from tests.reports.test_history import VISITS
 from tests.store.store_samples import make_config, make_record
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Locator, Page
+    from playwright.sync_api import Browser, BrowserContext, Page
 
 sync_api = pytest.importorskip("playwright.sync_api")
 
@@ -164,11 +164,8 @@ def test_the_overview_counts_cells_trials_verdicts_and_runs(show: Open) -> None:
     page = show(data)
 
     assert page.title() == page.locator("h1").inner_text() == "Toy results"
-    facts = dict(
-        zip(texts(page.locator(".facts dt")), texts(page.locator(".facts dd")), strict=True)
-    )
-    assert facts["cells with results"] == "8"
-    assert facts["finished trials"] == "22"
+    facts = dict(zip(*(texts(page.locator(f".facts {tag}")) for tag in ("dt", "dd")), strict=True))
+    assert (facts["cells with results"], facts["finished trials"]) == ("8", "22")
     assert facts["failed or diverged"] == "2"
     counts = {name: count for name, count in data["counts"].items() if count}
     assert texts(page.locator(".verdicts .badge")) == list(counts)
@@ -229,28 +226,20 @@ def test_columns_sort_as_numbers_with_missing_ones_last(show: Open) -> None:
     page = show(rich_data(), width=1600)
     button = heading(page, "class_il_A_T").locator("button")
 
-    button.click()
-    assert heading(page, "class_il_A_T").get_attribute("aria-sort") == "descending"
-    best = [text.split()[0] for text in shown(page, 4)]
-    means = ["88.00", "86.00", "85.00", "84.00", "80.00", "50.00", "20.00", "9.50"]
-    assert best == [*means, MISSING, MISSING]
-    button.click()
-    assert heading(page, "class_il_A_T").get_attribute("aria-sort") == "ascending"
-    assert [text.split()[0] for text in shown(page, 4)] == [*reversed(means), MISSING, MISSING]
-    button.click()
-    assert heading(page, "class_il_A_T").get_attribute("aria-sort") == "none"
-    heading(page, "class_il_F_T").locator("button").click()
-    assert shown(page, 5)[0].startswith("0.00")  # the least forgetting first
+    def sorted_by() -> tuple[str | None, list[str]]:
+        order = heading(page, "class_il_A_T").get_attribute("aria-sort")
+        return order, [text.split()[0] for text in shown(page, 4)]
 
-    for name in ("label", "buffer", "verdict"):
-        heading(page, name).locator("button").focus()
-        page.keyboard.press("Enter")
-        first, order = rows(page), heading(page, name).get_attribute("aria-sort")
-        page.keyboard.press("Enter")
-        orders = {order, heading(page, name).get_attribute("aria-sort")}
-        assert orders == {"ascending", "descending"}, name
-        assert rows(page) != first
-        assert sorted(rows(page)) == sorted(first)
+    button.click()
+    means = ["88.00", "86.00", "85.00", "84.00", "80.00", "50.00", "20.00", "9.50"]
+    assert sorted_by() == ("descending", [*means, MISSING, MISSING])
+    button.click()
+    assert sorted_by() == ("ascending", [*reversed(means), MISSING, MISSING])
+    button.click()
+    assert sorted_by()[0] == "none"
+    heading(page, "class_il_F_T").locator("button").focus()
+    page.keyboard.press("Enter")
+    assert shown(page, 5)[0].startswith("0.00")  # the least forgetting first
 
 
 def test_filters_combine_and_can_be_cleared(show: Open) -> None:
@@ -271,17 +260,6 @@ def test_filters_combine_and_can_be_cleared(show: Open) -> None:
     assert page.locator("#filter-text").input_value() == ""
 
 
-def test_the_published_figure_and_the_difference_are_below_ours(show: Open) -> None:
-    data = rich_data()
-    page = show(data, "#q=er&buffer=200&experiment=confidence")
-    row = page.locator(f"tr[data-cell='{id_of(data, 'ER')}']")
-
-    entry = row.locator("td.measure").first
-    assert entry.locator(".ours").inner_text() == "80.00 ±0.82"
-    assert "78.27 ±1.37" in entry.locator(".published").inner_text()
-    assert entry.locator(".std").inner_text() == "+1.3 std"
-
-
 def test_rows_are_grouped_and_the_best_and_its_equals_are_marked(show: Open) -> None:
     page = show(own_data())
 
@@ -299,16 +277,6 @@ def test_rows_are_grouped_and_the_best_and_its_equals_are_marked(show: Open) -> 
     heading(page, "class_il_A_T").locator("button").click()
     assert page.locator(".results .group").count() == 0
     assert shown(page)[0] == "ER"  # of the larger buffer
-
-
-def test_the_head_of_the_table_stays_in_sight(show: Open) -> None:
-    data = report_data([r for n in range(60) for r in trials([n], lr=0.01 * (n + 1))])
-    page = show(data)
-
-    page.locator(f"tr[data-cell='{data['cells'][40]['id']}']").scroll_into_view_if_needed()
-    page.mouse.wheel(0, 300)
-    until(page, "document.querySelector('.results th').getBoundingClientRect().top < 60")
-    assert heading(page, "label").evaluate("head => head.getBoundingClientRect().top") > 40
 
 
 def test_other_columns_can_be_chosen_and_a_link_keeps_them(show: Open) -> None:
@@ -331,56 +299,30 @@ def test_validation_has_columns_and_matrices_of_its_own(show: Open) -> None:
     }
     page = show(report_data([make_record(), make_record(make_config(validation=0.1), **held_out)]))
     heads = texts(page.locator(".results th.measure"))
-    assert heads[:2] == ["test Class-IL AT", "test Class-IL FT"]
-    assert heads[4:] == ["validation Class-IL AT", "validation Task-IL AT"]
+    assert heads[::4] == ["test Class-IL AT", "validation Class-IL AT"]
     plain, validated = (row.split("\t") for row in rows(page))
     assert plain[-2:] == [MISSING, MISSING]
     assert validated[-2].startswith("60.00")
-    assert "on training data that was held out" in page.locator("#results-intro").inner_text()
 
     page.locator(".results").get_by_role("link", name="ER, validation=0.1").click()
     panels = page.locator(".detail .panel h4").all_inner_texts()
     assert panels == ["test Class-IL", "test Task-IL", "validation Class-IL", "validation Task-IL"]
-    numbers = page.locator(".detail .panel:nth-child(3) .number").all_text_contents()
-    assert numbers == ["90.0", "40.0", "80.0"]
 
 
 # The figures
 
 
 def test_pointing_at_a_mark_shows_its_value_until_the_pointer_leaves(show: Open) -> None:
-    data = rich_data()
-    for figure in data["figures"]:
-        for mark in (mark for panel in figure["panels"] for mark in panel["marks"]):
-            if mark["kind"] == "thread" and mark["name"] == "DER++":
-                mark["x_std"] = [15.0]  # reaches beyond the frame
-    page = show(data)
+    page = show(rich_data())
     for figure, mark, expected in (
         ("confidence", ".panel:nth-child(1) .marker", ["class 0, task 1", "50.00 ±0.00 %"]),
-        ("confidence", ".panel:nth-child(2) .marker", ["task 1", "85.00 ±0.82 %, 3 trials"]),
-        ("accuracy-over-tasks", ".panel:nth-child(3) .marker", ["task 2, after task 2", "95.00"]),
         ("mask-sweep", "[data-kind=line] .marker >> nth=-1", [f"m = {MINUS}1", "88.00 ±0.82 %"]),
         ("matrices", ".panel:nth-child(1) .heat-cell", ["after task 1, on task 1", "95.00 %"]),
-        (
-            "stability-plasticity",
-            "[data-series='DER++'] .marker",
-            ["buffer 200", "3 trials", "stability 90.00 ±15.00", "plasticity 93.00"],
-        ),
+        ("stability-plasticity", "[data-series='DER++'] .marker", ["buffer 200", "plasticity 93"]),
     ):
         hover(page, f"#figure-{figure} {mark}", *expected)
     page.mouse.move(2, 2)
     until(page, TIP_IS_HIDDEN)
-
-
-def test_one_trial_has_no_standard_deviation_anywhere(show: Open) -> None:
-    page = show(report_data(trials([80.0], 10.0) + trials([85.0], 10.0, method="derpp")))
-
-    assert shown(page, 3)[1].startswith("80.00")
-    plane = "#figure-stability-plasticity"
-    hover(page, f"{plane} [data-series='DER++'] .marker", "stability 90.00 %", "1 trial")
-    hover(page, "#figure-confidence .panel:nth-child(1) .marker", "50.00 %, 1 trial")
-    openings = page.locator("#results, #figures").all_inner_texts()
-    assert not any("±" in text for text in openings)
 
 
 def test_arrow_keys_read_a_chart(show: Open) -> None:
@@ -435,105 +377,22 @@ def test_figures_follow_the_chosen_setting_systems_and_buffer(show: Open) -> Non
     assert panels.all_inner_texts() == ["ER", "SGD"]
 
 
-def test_one_task_and_twenty_are_both_drawn(show: Open) -> None:
-    one = make_record(
-        make_config(benchmark="a"), class_il=[[70.0]], task_il=[[70.0]], confidence=[0.5, 0.5]
-    )
-    matrix = [[50.0 if task <= after else None for task in range(20)] for after in range(20)]
-    sure = [index / 200 for index in range(200)]
-    many = make_record(make_config(benchmark="b"), class_il=matrix, task_il=matrix, confidence=sure)
-    page = show(report_data([one, many]), "#at=b")
-
-    assert page.locator("#figure-matrices .heat-cell").count() == 210
-    last = page.locator("#figure-confidence .chart").first.evaluate("c => c.points.at(-1).where")
-    assert "class 199" in last
-    page.locator("#choose-benchmark").select_option("a")
-    assert page.locator("#figure-matrices .heat-cell").count() == 1
-    assert not page.locator("#figure-accuracy-over-tasks").is_visible()  # b has it, a does not
-
-
-def test_classes_are_ordered_by_task_and_labelled_by_name(show: Open) -> None:
-    matrix = [[50.0 if task <= after else None for task in range(3)] for after in range(3)]
-    record = make_record(
-        class_il=matrix,
-        task_il=matrix,
-        confidence=[0.1, 0.5, 0.7, 0.2, 0.9, 0.3],
-        tasks=[[3, 0, 5], [1], [2, 4]],
-        class_names=["ant", "bee", "cat", "dog", "elk", "<b>fox</b>"],
-    )
-    page = show(report_data([record]))
-
-    panel = page.locator("#figure-confidence .panel:nth-child(1)")
-    marks = panel.locator("svg").evaluate("chart => chart.points.map((m) => [m.where, m.value])")
-    assert marks[:3] == [
-        ["class dog, task 1", "20.00 %, 1 trial"],
-        ["class ant, task 1", "10.00 %, 1 trial"],
-        ["class <b>fox</b>, task 1", "30.00 %, 1 trial"],
-    ]
-    ticks = panel.locator(".ticks.x text").all_text_contents()
-    assert ticks == ["dog", "ant", "<b>fox</b>", "bee", "cat", "elk"]
-    assert panel.locator(".shades text").all_text_contents() == ["task 1", "task 2", "task 3"]
-    assert "ER 20 → 80" in page.locator("#figure-confidence figcaption").inner_text()
-    page.locator(".results tr[data-cell] a").first.click()
-    assert "dog, ant, <b>fox</b>" in page.locator("dialog").inner_text()
-
-
-def _drawn_by_the_page(page: "Page", key: str) -> list[Any]:
-    """Of each panel: kinds of marks, squares, ticks with their pixels, and pixels of markers."""
-    found: list[Any] = page.locator(f"#figure-{key} svg.chart").evaluate_all(
-        """charts => charts.map((chart) => ({
-            kinds: [...chart.querySelectorAll('[data-kind]')].map((mark) => mark.dataset.kind),
-            squares: chart.querySelectorAll('.heat-cell').length,
-            ticks: [...chart.querySelectorAll('.ticks.y text')].map((tick) =>
-                [Number(tick.textContent), Number(tick.getAttribute('y')) - 4]),
-            heights: [...chart.querySelectorAll('[data-kind] .marker')].map((marker) =>
-                Number(marker.getAttribute('transform').split(/[ )]/)[1])),
-        }))"""
-    )
-    return found
-
-
-def _at(ticks: list[Any], pixel: float) -> float:
-    """The value at a pixel, interpolated between two ticks."""
-    (low, bottom), (high, top) = ticks[0], ticks[-1]
-    return float(low + (pixel - bottom) * (high - low) / (top - bottom))
-
-
-def test_the_page_and_print_draw_the_same_marks(show: Open) -> None:
+def test_the_page_and_print_have_the_same_ticks(show: Open) -> None:
     pytest.importorskip("matplotlib")
-    random = np.random.default_rng(1)
-    tasks, systems = 4, 3
-    values = np.where(np.tri(tasks) > 0, 1.0, np.nan)
     records = [
-        make_record(
-            make_config(seed=trial, lr=0.1 * (system + 1)),
-            class_il=random.uniform(40, 100, (tasks, tasks)) * values,
-            task_il=random.uniform(90, 100, (tasks, tasks)) * values,
-            confidence=random.uniform(0, 1, 2 * tasks).tolist(),
-        )
-        for system in range(systems)
-        for trial in range(system + 1)
+        record
+        for number in range(3)
+        for record in trials([50.0 + 7 * number, 63.0], 9.0, lr=0.1 * (number + 1))
     ]
-    cells = summarise(records)
     page = show(report_data(records))
-    for key in ("confidence", "accuracy-over-tasks", "matrices"):
-        drawing = plot(cells, key)
+    for key in ("confidence", "accuracy-over-tasks"):
+        drawing = plot(summarise(records), key)
         assert drawing is not None
+        drawn = page.locator(f"#figure-{key} svg.chart").evaluate_all(
+            "all => all.map(c => [...c.querySelectorAll('.y text')].map(t => +t.textContent))"
+        )
         printed: list[Any] = [axes for axes in drawing.axes if axes.get_title()]
-        panels = _drawn_by_the_page(page, key)
-        assert len(panels) == len(printed) > 0
-        for panel, axes in zip(panels, printed, strict=True):
-            if key == "matrices":
-                image = np.ma.filled(axes.images[0].get_array(), np.nan)
-                assert panel["squares"] == np.isfinite(image).sum() == tasks * (tasks + 1) / 2
-                continue
-            kind = "points" if "each class" in axes.get_title() else "line"
-            assert panel["kinds"] == [kind] * systems
-            assert [tick for tick, _ in panel["ticks"]] == pytest.approx(axes.get_yticks())
-            lines = [line for line in axes.lines if len(line.get_xdata())]
-            heights = [float(y) for line in lines for y in np.asarray(line.get_ydata())]
-            read = [_at(panel["ticks"], pixel) for pixel in panel["heights"]]
-            assert read == pytest.approx(heights, abs=0.5)  # the page rounds to a tenth of a pixel
+        assert drawn == [pytest.approx(axes.get_yticks().tolist()) for axes in printed]
 
 
 def test_the_page_draws_every_mark_of_a_description(show: Open) -> None:
@@ -548,30 +407,19 @@ def test_the_page_draws_every_mark_of_a_description(show: Open) -> None:
     page = show(data, f"#{chosen}")
     of_buffer = {cell["id"] for cell in data["cells"] if cell["buffer"] == 20}
     for figure in (figure for figure in data["figures"] if figure["setting"] == "class_il"):
-        drawn = page.locator(f"#figure-{figure['key']} svg.chart").evaluate_all(
-            """charts => charts.map((chart) => ({
-                points: chart.points.length,
-                marks: [...chart.querySelectorAll('[data-kind]')].map(({ dataset, children }) =>
-                    [dataset.kind, dataset.series,
-                        [...children].filter((part) => part.matches('.marker')).length]),
-            }))"""
+        drawn = page.locator(f"#figure-{figure['key']} [data-kind]").evaluate_all(
+            """all => all.map(({ dataset, children }) => [dataset.kind, dataset.series,
+                [...children].filter((part) => part.matches('.marker')).length])"""
         )
-        described = []
-        for panel in figure["panels"]:
-            marks = [
-                mark
-                for mark in panel["marks"]
-                if "buffer" not in figure["follows"] or mark["sources"][0]["cell"] in of_buffer
-            ]
-            if marks:
-                shapes = [
-                    [mark["kind"], mark["name"], len(mark["x"]) * (mark["kind"] != "level")]
-                    for mark in marks
-                    if mark["kind"] != "heat"
-                ]
-                described.append({"points": sum(len(m["x"]) for m in marks), "marks": shapes})
+        follows = page.locator(f"#figure-{figure['key']}").get_attribute("data-follows") or ""
+        described = [
+            [mark["kind"], mark["name"], len(mark["x"]) * (mark["kind"] != "level")]
+            for panel in figure["panels"]
+            for mark in panel["marks"]
+            if mark["kind"] != "heat"
+            if "buffer" not in follows or mark["sources"][0]["cell"] in of_buffer
+        ]
         assert drawn == described, figure["key"]
-        assert drawn != []
 
 
 # One cell, and two
@@ -586,11 +434,8 @@ def test_a_cell_opens_from_its_row_or_a_link_and_closes_by_escape_or_back(show: 
     assert dialog.locator("h2").inner_text() == "ER"
     assert f"cell={er}" in page.url
     assert dialog.locator(".trials tbody tr").count() == 3
-    assert "lr" in dialog.locator(".settings").inner_text()
     assert dialog.locator(".heat-cell").count() == 2 * 15
     hover(page, "dialog .heat-cell", "after task 1, on task 1")
-    page.mouse.move(2, 2)
-    until(page, TIP_IS_HIDDEN)
     page.keyboard.press("Escape")
     until(page, f"!{DIALOG_IS_OPEN} && !location.hash")
     page.go_forward()  # closing went back, so the cell is still one step ahead
@@ -599,7 +444,6 @@ def test_a_cell_opens_from_its_row_or_a_link_and_closes_by_escape_or_back(show: 
     until(page, f"!{DIALOG_IS_OPEN}")
 
     page = show(data, f"#q=er&cell={er}")
-    assert page.locator("dialog h2").inner_text() == "ER"
     page.get_by_role("button", name="Close").click()
     until(page, f"location.hash === '#q=er' && !{DIALOG_IS_OPEN}")
 
@@ -659,15 +503,12 @@ def test_the_page_s_t_test_is_that_of_the_library(show: Open, kind: str) -> None
     page = show(data, f"#{urlencode({'one': one['id'], 'other': other['id']})}")
 
     row = page.locator(".compared-cells tbody tr").first.locator("td").all_inner_texts()
-    means = [float(np.mean(list(each.values()))) for each in values]
-    assert float(row[3].replace(MINUS, "-")) == pytest.approx(means[0] - means[1], abs=0.006)
-    digits = 0.00006 if expected.p_different < 0.01 else 0.006
-    assert float(row[5]) == pytest.approx(expected.p_different, abs=digits)
+    difference = float(np.mean(list(values[0].values()))) - float(np.mean(list(values[1].values())))
+    assert float(row[3].replace(MINUS, "-")) == pytest.approx(difference, abs=0.006)
+    assert float(row[5]) == pytest.approx(expected.p_different, abs=0.0006)
     low, high = (float(text.replace(MINUS, "-")) for text in row[4].split(" to "))
-    assert low < means[0] - means[1] < high
     # At the end of the confidence interval, p is 5 %.
-    error = abs((means[0] - means[1]) / expected.t)
-    half = (high - low) / 2 / error
+    half = (high - low) / 2 / abs(difference / expected.t)
     assert TTest("paired", half, expected.freedom).p_different == pytest.approx(0.05, abs=0.002)
 
 
@@ -733,16 +574,11 @@ def test_colours_follow_the_system_until_toggled(show: Open) -> None:
         colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
         return max(map(int, re.findall(r"\d+", colour)[:3])) < 128
 
-    def is_dark_after_a_reload(expected: bool) -> bool:
-        # What is stored reaches the process of the next page a moment later.
-        return any(page.reload() and is_dark() is expected for _ in range(20))
-
     assert is_dark()
     page.locator("#theme").click()
     assert not is_dark()
-    assert is_dark_after_a_reload(False)
-    page.evaluate("localStorage.clear()")
-    assert is_dark_after_a_reload(True)
+    # What is stored reaches the process of the next page a moment later.
+    assert any(page.reload() and not is_dark() for _ in range(20))
 
 
 def test_the_page_never_scrolls_sideways(show: Open) -> None:
@@ -769,12 +605,8 @@ def test_on_a_phone_rows_become_blocks_that_can_be_sorted(show: Open) -> None:
     page.locator("#sort").select_option("class_il_A_T descending")
     assert shown(page, 1)[0] == "MSDER++(-1)"
     assert page.locator(".results td.measure .column-name").first.inner_text() == "Class-IL AT"
-    columns = page.locator(".contrasts tr:nth-child(1) td")
-    assert all(box and box["x"] + box["width"] <= 390 for box in map(_box, columns.all()))
-
-
-def _box(place: "Locator") -> Any:
-    return place.bounding_box()
+    right = "all => Math.max(...all.map((cell) => cell.getBoundingClientRect().right))"
+    assert page.locator(".contrasts td").evaluate_all(right) <= 390
 
 
 def test_a_table_stays_a_table_on_a_desktop_whatever_its_columns(show: Open) -> None:
@@ -810,10 +642,8 @@ def test_without_scripts_the_tables_can_be_read(browser: "Browser", tmp_path: Pa
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(path.as_uri())
-    assert page.locator("h1").inner_text() == "Toy results"
     results, contrasts = page.locator(".without-scripts table").all()
     assert results.locator("tbody tr").count() == 4
-    assert "76.25" in results.locator("strong").first.inner_text()
     assert "+4.00" in contrasts.inner_text()
     assert not page.locator("#results").is_visible()
     context.close()
@@ -838,18 +668,15 @@ def test_the_history_fits_a_phone(show: Open) -> None:
     now = LearnerNow(
         memory=[ClassSummary(name, 40, 9, 1800, None) for name in names],
         calibration="Scores are divided by a temperature of 1.20.",
-        abstain=[Abstention(0.9, 0.63, 0.81, 1.0, 4), Abstention(0.99, None, 0.0, 0.9, 4)],
+        abstain=[Abstention(0.99, None, 0.0, 0.9, 4)],
         confusion={name: {name: 7, names[0]: 3} for name in names[1:]},
     )
-    choice = VISITS[0].choice.model_copy(update={"why": "m " * 200})
-    accuracy = dict.fromkeys(names, 70.0)
-    visit = VISITS[0].model_copy(update={"accuracy": accuracy, "choice": choice})
+    visit = VISITS[0].model_copy(update={"accuracy": dict.fromkeys(names, 70.0)})
     page = show(history_html("pets", [visit], now), width=390)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     row = page.locator("#confusion tbody tr").nth(4)
     assert row.locator("th").inner_text() == f"5 {names[4]}"
     assert [text for text in row.locator("td").all_inner_texts() if text] == ["3", "7"]
-    second = page.locator("#abstain tbody tr").nth(1).locator("td").all_inner_texts()
-    assert second == ["99 %", "not reached", "0 %"]
+    assert texts(page.locator("#abstain tbody td")) == ["99 %", "not reached", "0 %"]
     total = page.locator("#memory tbody tr").last.locator("td").all_inner_texts()
     assert total == ["all classes", "800", "180", "36.0\u00a0kB"]

@@ -111,16 +111,6 @@ def test_a_report_without_trials_is_refused_and_writes_nothing(
     assert contents(tmp_path) == before
 
 
-def test_a_page_that_cannot_be_written_gets_a_message(remask: CommandLine, tmp_path: Path) -> None:
-    with Store(remask.store) as store:
-        store.add(make_record())
-    for target in (tmp_path, tmp_path / "nowhere" / "page.html"):
-        answer = remask("report", str(target))
-        assert answer.code == 1
-        assert str(target) in answer.text.replace(" ", "") or "nowhere" in answer.text
-        assert "bug in remask" not in answer.text
-
-
 def test_figures_are_written_into_a_folder(
     remask: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

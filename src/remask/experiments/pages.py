@@ -21,7 +21,7 @@ from remask.outputs import check_output, write_output
 from remask.reports.comparison import published_beside
 from remask.reports.figures import write_figures
 from remask.reports.history import LearnerNow, write_history
-from remask.reports.page import page_data, page_html, place
+from remask.reports.page import page_data, page_html
 from remask.reports.tables import plain_html
 from remask.store.cells import summarise
 from remask.store.database import StoreError
@@ -87,7 +87,7 @@ def _write(
         "version": remask.__version__,
         "running": _running(store),
     }
-    plain = plain_html(sorted(cells, key=place))
+    plain = plain_html(cells)
     page = page_html(data, plain=plain, refresh_seconds=refresh_seconds)
     write_output(target, page.encode(), [store.path])
     drawn = [] if figures is None else write_figures(cells, figures, published_beside(published))

@@ -67,7 +67,7 @@ _AS = {  # methods without published settings of their own
 def _settings() -> dict[tuple[str, str], dict[int, Settings]]:
     """(benchmark, method) -> buffer -> settings."""
     table: dict[tuple[str, str], dict[int, Settings]] = {}
-    for entry in _read("hyperparameters.json")["entries"]:
+    for entry in read_data("hyperparameters.json")["entries"]:
         entry.pop("notes", None)
         key = (entry.pop("benchmark"), entry.pop("method"))
         buffer, lr_drops = entry.pop("buffer"), tuple(entry.pop("lr_drops"))
@@ -105,11 +105,12 @@ def published_settings(
 @cache
 def claims() -> tuple[Claim, ...]:
     """All published figures."""
-    found = _read("results.json")
+    found = read_data("results.json")
     for entry in found:
         entry["mask"] = None if entry["mask"] is None else float(entry["mask"])  # "-inf"
     return tuple(Claim(**entry) for entry in found)
 
 
-def _read(name: str) -> Any:
+def read_data(name: str) -> Any:
+    """The content of a JSON file of this package."""
     return json.loads(resources.files(__package__).joinpath("data", name).read_text("utf-8"))

@@ -8,7 +8,7 @@ are corrected together (Holm).
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -102,8 +102,7 @@ class ComparedCell:
 
     paper: PaperCell
     ours: Cell | None
-    figures: Mapping[str, Comparison]
-    """By measure, see MEASURES."""
+    figures: Mapping[str, Comparison]  # by measure, see MEASURES
 
     @property
     def label(self) -> str:
@@ -130,17 +129,16 @@ def paper_cell(cell: Cell) -> PaperCell:
 
 def compare(wanted: Sequence[PaperCell], cells: Sequence[Cell]) -> list[ComparedCell]:
     """Compare the wanted cells with ours, all of which have the published settings."""
-    ours = {paper_cell(cell): cell for cell in cells if cell.trials}
-    return [_compared(paper, ours.get(paper)) for paper in wanted]
-
-
-def _compared(paper: PaperCell, ours: Cell | None) -> ComparedCell:
-    figures = {}
-    for measure, claim in published_figures(paper).items():
-        measured = ours.spreads[measure] if ours else None
-        if not (measured and math.isnan(measured.mean)):
-            figures[measure] = Comparison(claim, measured)
-    return ComparedCell(paper, ours, figures)
+    run = {paper_cell(cell): cell for cell in cells if cell.trials}
+    found = []
+    for paper in wanted:
+        ours, figures = run.get(paper), {}
+        for measure, claim in published_figures(paper).items():
+            measured = ours.spreads[measure] if ours else None
+            if measured is None or not math.isnan(measured.mean):
+                figures[measure] = Comparison(claim, measured)
+        found.append(ComparedCell(paper, ours, figures))
+    return found
 
 
 def published_beside(ours: Sequence[Cell], *, paper: bool = False) -> list[ComparedCell]:
@@ -159,36 +157,30 @@ def published_beside(ours: Sequence[Cell], *, paper: bool = False) -> list[Compa
     return [cell for cell, own in parts if cell.ours or own & listed]
 
 
-def _figures(compared: Sequence[ComparedCell]) -> list[Comparison]:
-    return [figure for cell in compared for figure in cell.figures.values()]
-
-
 def verdicts(compared: Sequence[ComparedCell]) -> dict[Verdict, int]:
     """The number of figures with each verdict."""
-    found = Counter(figure.verdict for figure in _figures(compared))
+    found = Counter(figure.verdict for cell in compared for figure in cell.figures.values())
     return {verdict: found[verdict] for verdict in get_args(Verdict)}
 
 
 def expected_by_chance(compared: Sequence[ComparedCell]) -> int:
     """The expected number of significant figures if there were no differences."""
-    return round(LEVEL * sum(figure.test is not None for figure in _figures(compared)))
+    found = verdicts(compared)
+    return round(LEVEL * (sum(found.values()) - found["too few trials"] - found["not run"]))
 
 
 def comparison_summary(compared: Sequence[ComparedCell]) -> list[str]:
     """How to read the table, and its totals: a sentence or two per line."""
-    figures = _figures(compared)
+    figures = [figure for cell in compared for figure in cell.figures.values()]
     if not figures:
         return ["Nothing is published about these cells."]
-    found, tested = verdicts(compared), sum(figure.test is not None for figure in figures)
-    counts = [f"{found[name]} {name}" for name in ("too few trials", "not run") if found[name]]
-    if tested:
-        by_chance = expected_by_chance(compared)
+    found, by_chance = verdicts(compared), expected_by_chance(compared)
+    untested: tuple[Verdict, ...] = ("too few trials", "not run")
+    counts = [f"{found[name]} {name}" for name in untested if found[name]]
+    if tested := len(figures) - sum(found[name] for name in untested):
         about = f", about {by_chance} expected by chance" if by_chance else ""
-        counts.insert(
-            0,
-            f"Of {tested} figures, {found['better'] + found['worse']} differ significantly (!): "
-            f"{found['better']} better, {found['worse']} worse{about}",
-        )
+        differ = f"Of {tested} figures, {found['better'] + found['worse']} differ significantly (!)"
+        counts.insert(0, f"{differ}: {found['better']} better, {found['worse']} worse{about}")
     sizes = " or ".join(map(str, sorted({figure.claim.trials for figure in figures})))
     return [
         f"Of {len(figures) - found['not run']} figures, {sum(f.is_near for f in figures)} are "
@@ -204,11 +196,9 @@ def comparison_table(compared: Sequence[ComparedCell]) -> PlainTable:
     for cell in compared:
         trials = str(cell.ours.trials if cell.ours else 0)
         row: list[str | Text] = [cell.label, str(cell.paper.buffer or "-"), trials]
-        for measure in MEASURES:
-            ours, claim, std = _texts(cell, measure)
-            number, _, found = std.partition(" ")
-            below = f"{claim} {number + '!' * bool(found):>6}"
-            row.append(ours if claim == "-" else Text.assemble(ours, "\n", (below, "dim")))
+        for ours, claim, deviations, found in _texts(cell):
+            below = f"{claim} {deviations + '!' * bool(found):>6}"
+            row.append(Text.assemble(ours, "\n", (below, "dim")) if claim else ours)
         rows.append([*row, cell.verdict or "nothing published"])
     names = ["method", "buffer", "trials", *MEASURES.values(), "verdict"]
     return PlainTable(names, rows, left=("method", "verdict"))
@@ -219,26 +209,24 @@ def comparison_markdown(compared: Sequence[ComparedCell]) -> str:
     rows = []
     for cell in compared:
         row: list[str | Text] = [cell.label, str(cell.paper.buffer or "-")]
-        for measure in MEASURES:
-            ours, claim, std = _texts(cell, measure)
-            _, _, found = std.partition(" ")
-            row += [ours, f"{claim}, {found}" if found else claim]
+        for ours, claim, _, found in _texts(cell):
+            row += [ours, f"{claim}, {found}" if found else claim or "-"]
         rows.append(row)
     names = [name for title in MEASURES.values() for name in (title, "published")]
     return PlainTable(["method", "buffer", *names], rows, left=("method",)).markdown()
 
 
-def _texts(cell: ComparedCell, measure: str) -> tuple[str, str, str]:
-    """Ours, the published figure, and the difference with the verdict if it is significant."""
-    ours = write_aligned(cell.ours.spreads[measure]) if cell.ours else "-"
-    figure = cell.figures.get(measure)
-    if figure is None:
-        return ours, "-", "-"
-    claim = write_aligned(figure.published)
-    if figure.ours is None:
-        return ours, claim, "-"
-    mark = f" {figure.verdict}" if figure.verdict in ("better", "worse") else ""
-    return ours, claim, f"{figure.deviations:+.1f}{mark}"
+def _texts(cell: ComparedCell) -> Iterator[tuple[str, str, str, str]]:
+    """By measure: ours, the published figure, the deviations, and the verdict if significant."""
+    for measure in MEASURES:
+        ours = write_aligned(cell.ours.spreads[measure]) if cell.ours else "-"
+        figure = cell.figures.get(measure)
+        if figure is None:
+            yield ours, "", "", ""
+            continue
+        found = figure.verdict if figure.verdict in ("better", "worse") else ""
+        deviations = f"{figure.deviations:+.1f}" if figure.ours else "-"
+        yield ours, write_aligned(figure.published), deviations, found
 
 
 @dataclass(frozen=True)
@@ -246,13 +234,10 @@ class Evidence:
     """One comparison of a statement, with its measurements."""
 
     expectation: Expectation
-    higher: Spread | None
-    """What is expected to be higher; None if it was not run."""
+    higher: Spread | None  # what is expected to be higher; None if it was not run
     lower: Spread | None
-    test: TTest | None
-    """Of the first against the second; None if either was not run or has too few trials."""
-    p: float = math.nan
-    """Corrected, of the expected direction; NaN if nothing was tested."""
+    test: TTest | None  # None if either was not run or has too few trials
+    p: float = math.nan  # corrected, of the expected direction; NaN if nothing was tested
     finding: Finding = "not run"
 
 
@@ -283,36 +268,35 @@ class Decision:
 def decide(statements: Sequence[Statement], cells: Mapping[PaperCell, Cell]) -> list[Decision]:
     """Decide each statement by our trials."""
 
-    def measure(expected: Expectation) -> Evidence:
+    def measured(expected: Expectation) -> Evidence:
         higher = by_seed(expected.measure, cells.get(expected.higher))
         lower = by_seed(expected.measure, cells.get(expected.lower))
-        return Evidence(expected, _spread(higher), _spread(lower), t_test(higher, lower))
+        return Evidence(
+            expected,
+            spread(higher.values()) if higher else None,
+            spread(lower.values()) if lower else None,
+            t_test(higher, lower),
+        )
 
-    return [_decide(statement, measure) for statement in statements]
+    return [_decide(s, [measured(expected) for expected in s.expectations]) for s in statements]
 
 
 def decide_by_the_paper(statements: Sequence[Statement]) -> list[Decision]:
     """Decide each statement by the paper's own figures."""
 
-    def measure(expected: Expectation) -> Evidence:
-        higher = _published(expected.measure, expected.higher)
-        lower = _published(expected.measure, expected.lower)
+    def published(cell: PaperCell, measure: str) -> Spread | None:
+        claim = published_figures(cell).get(measure)
+        return Spread(claim.mean, claim.std, claim.trials) if claim else None
+
+    def printed(expected: Expectation) -> Evidence:
+        higher = published(expected.higher, expected.measure)
+        lower = published(expected.lower, expected.measure)
         return Evidence(expected, higher, lower, welch(higher, lower) if higher and lower else None)
 
-    return [_decide(statement, measure) for statement in statements]
+    return [_decide(s, [printed(expected) for expected in s.expectations]) for s in statements]
 
 
-def _spread(values: Mapping[int, float]) -> Spread | None:
-    return spread(values.values()) if values else None
-
-
-def _published(measure: str, cell: PaperCell) -> Spread | None:
-    claim = published_figures(cell).get(measure)
-    return None if claim is None else Spread(claim.mean, claim.std, claim.trials)
-
-
-def _decide(statement: Statement, measure: Callable[[Expectation], Evidence]) -> Decision:
-    measured = [measure(expectation) for expectation in statement.expectations]
+def _decide(statement: Statement, measured: Sequence[Evidence]) -> Decision:
     p_for = holm([each.test.p_higher if each.test else math.nan for each in measured])
     p_against = holm([each.test.p_lower if each.test else math.nan for each in measured])
     evidence = [

@@ -19,6 +19,7 @@ _SCRIPTS = ("dom.js", "chart.js", "marks.js", "reader.js", "history.js")
 _MOST_LINES = 20
 _LINES_OF_MANY = 10
 _ALL = "all classes"
+_SHOWN = ("name", "finished", "summary", "accuracy", "mean")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,16 +70,12 @@ def history_figure(title: str, visits: Sequence[Visit]) -> Figure:
         now = visits[-1].accuracy
         lowest = sorted((name for name in classes if name in now), key=lambda name: now[name])
         shown = sorted(lowest[:_LINES_OF_MANY], key=classes.index)
-        left_out = f" Of {len(classes)} classes, the {len(shown)} lowest now are drawn."
-    marks = [
-        _line(
-            name,
-            Look.number(number),
-            [visit.accuracy.get(name) for visit in visits],
-            [visit.held_out.get(name, 0) for visit in visits],
-        )
-        for number, name in enumerate(shown)
-    ]
+        left_out = f"Of {len(classes)} classes, the {len(shown)} lowest now are drawn."
+    marks = []
+    for number, name in enumerate(shown):
+        accuracy = [visit.accuracy.get(name) for visit in visits]
+        samples = [visit.held_out.get(name, 0) for visit in visits]
+        marks.append(_line(name, Look.number(number), accuracy, samples))
     every = [sum(visit.held_out.values()) for visit in visits]
     marks.append(_line(_ALL, Look(None, marker="ring"), [visit.mean for visit in visits], every))
     places = tuple(printable(visit.name) for visit in visits)
@@ -91,12 +88,9 @@ def history_figure(title: str, visits: Sequence[Visit]) -> Figure:
     )
     return Figure(
         key="history",
-        title="Accuracy per class over visits",
         summary=f"{printable(title)}, on held-out samples",
-        caption="Each line begins with the visit that added its class. Where a line falls, later "
-        f"visits have cost accuracy.{left_out}",
-        empty="Nothing has been learnt yet.",
         panels=(panel,),
+        remark=left_out,
         inches=3.2,
     )
 
@@ -113,14 +107,7 @@ def history_html(title: str, visits: Sequence[Visit], now: LearnerNow | None = N
         "title": title,
         "classes": _classes(visits),
         "visits": [
-            {
-                "name": visit.name,
-                "finished": visit.finished,
-                "summary": visit.summary,
-                "choice": str(visit.choice),
-                "accuracy": visit.accuracy,
-                "mean": visit.mean,
-            }
+            {**{name: getattr(visit, name) for name in _SHOWN}, "choice": str(visit.choice)}
             for visit in visits
         ],
         "figure": history_figure(title, visits) if visits else None,

@@ -7,12 +7,13 @@ of a mean over n trials is std^2 / (n - 1).
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Literal, cast
 
 import numpy as np
 
 from remask.config import TrialConfig
+from remask.papers.experiments import PaperCell
 from remask.record import TrialRecord
 from remask.store.cells import COSTS, Cell, Spread, grouped, spread
 
@@ -32,8 +33,6 @@ LEVEL = 0.05
 """Differences with a p-value below this are significant."""
 FEWEST_TRIALS = 3
 """With fewer trials nothing is tested: the standard deviation of two means little."""
-
-
 CONTRAST_TEST = (
     f"t-test, two-sided, at {100 * LEVEL:g} %, paired over the seeds that both share, Welch's "
     f"where they share fewer than {FEWEST_TRIALS}"
@@ -50,30 +49,20 @@ class Measure:
     unit: Literal["%", "points", "s", "FLOPs", "bytes"] = "%"
 
 
+_lost = partial(Measure, better="lower", unit="points")
 _OF_A_SETTING = {
     "A_T": Measure("A_T", "final average accuracy: the mean over tasks after the last one"),
-    "F_T": Measure(
-        "F_T", "forgetting: points lost since each task was at its best", "lower", "points"
-    ),
-    "accuracy_over_time": Measure(
-        "avg. incremental accuracy", "the mean over the ends of tasks of the accuracy so far"
-    ),
+    "F_T": _lost("F_T", "forgetting: points lost since each task was at its best"),
+    "accuracy_over_time": Measure("avg. incremental accuracy", "the mean of A_T after every task"),
     "AAA": Measure("avg. anytime accuracy", "the same, over all points within tasks as well"),
-    "plasticity": Measure(
-        "learning accuracy", "accuracy on each task right after learning it: plasticity"
-    ),
+    "plasticity": Measure("learning accuracy", "plasticity: accuracy right after learning a task"),
     "backward_transfer": Measure(
-        "backward transfer",
-        "points gained (or lost) on earlier tasks since each was learnt",
-        unit="points",
+        "backward transfer", "points gained on earlier tasks since each was learnt", unit="points"
     ),
     "min_ACC": Measure("min-ACC", "the lowest accuracy on each earlier task since it was learnt"),
     "WC_ACC": Measure("WC-ACC", "worst case: min-ACC and the last task's accuracy, weighted"),
-    "switch_drop": Measure(
-        "drop after a switch",
-        "points that old tasks lose in the first tenth of a new one",
-        "lower",
-        "points",
+    "switch_drop": _lost(
+        "drop after a switch", "lost on old tasks in the first tenth of a new one"
     ),
 }
 ALL_MEASURES = {
@@ -83,19 +72,17 @@ ALL_MEASURES = {
         for name, measure in _OF_A_SETTING.items()
     },
     **{
-        name: Measure(title, "A_T on held-out training data")
-        for name, title in VALIDATION_MEASURES.items()
+        n: Measure(title, "A_T on held-out training data")
+        for n, title in VALIDATION_MEASURES.items()
     },
-    "class_il_ECE": Measure(
+    "class_il_ECE": _lost(
         "calibration error",
-        "the gap between the probability of a prediction and how often it is correct",
-        "lower",
-        "points",
+        "the gap between a prediction's probability and how often it is correct",
     ),
     "seconds": Measure("training time", "seconds per trial, tests included", "lower", "s"),
     "flops": Measure("FLOPs", "operations of training, computed", "lower", "FLOPs"),
     "memory_bytes": Measure(
-        "memory", "bytes kept between tasks in addition to the net", "lower", "bytes"
+        "memory", "kept between tasks in addition to the net", "lower", "bytes"
     ),
 }
 """All scores and costs by name, in the order of the page."""
@@ -111,10 +98,8 @@ class TTest:
     """A t-test of the null hypothesis that both means are equal."""
 
     kind: Literal["Welch", "paired"]
-    t: float
-    """Positive if the first mean is higher."""
-    freedom: float
-    """Degrees of freedom."""
+    t: float  # positive if the first mean is higher
+    freedom: float  # degrees of freedom
 
     @property
     def p_higher(self) -> float:
@@ -147,26 +132,27 @@ def welch(one: Spread, other: Spread) -> TTest:
     """Welch's test of two independent samples."""
     freedoms = one.trials - 1, other.trials - 1
     parts = one.std**2 / freedoms[0], other.std**2 / freedoms[1]
-    error = math.sqrt(sum(parts))
     freedom = float(sum(freedoms))
-    if error:  # by Welch and Satterthwaite
+    if sum(parts):  # by Welch and Satterthwaite
         shares = [part / sum(parts) for part in parts]
         freedom = 1 / sum(share**2 / n for share, n in zip(shares, freedoms, strict=True))
-    return TTest("Welch", _ratio(one.mean - other.mean, error), freedom)
+    return _tested("Welch", one.mean - other.mean, math.sqrt(sum(parts)), freedom)
 
 
 def paired(differences: Sequence[float]) -> TTest:
     """The paired test of the differences between two samples, seed by seed."""
     found = spread(differences)
     freedom = found.trials - 1
-    return TTest("paired", _ratio(found.mean, found.std / math.sqrt(freedom)), freedom)
+    return _tested("paired", found.mean, found.std / math.sqrt(freedom), freedom)
 
 
-def _ratio(difference: float, error: float) -> float:
-    """The difference in standard errors; infinite if there is no spread at all."""
+def _tested(
+    kind: Literal["Welch", "paired"], difference: float, error: float, freedom: float
+) -> TTest:
+    """The test of a difference with a standard error, which is infinite without any spread."""
     if error:
-        return difference / error
-    return math.copysign(math.inf, difference) if difference else 0.0
+        return TTest(kind, difference / error, freedom)
+    return TTest(kind, math.copysign(math.inf, difference) if difference else 0.0, freedom)
 
 
 def t_test(one: Mapping[int, float], other: Mapping[int, float]) -> TTest | None:
@@ -226,12 +212,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
 class Difference:
     """The difference between two cells in one measure."""
 
-    mean: float
-    """First minus second; over the shared seeds where the test is paired."""
-    test: TTest | None
-    """None if there are too few trials."""
-    verdict: Verdict
-    """Of the first."""
+    mean: float  # first minus second; over the shared seeds where the test is paired
+    test: TTest | None  # None if there are too few trials
+    verdict: Verdict  # of the first
 
 
 @dataclass(frozen=True)
@@ -242,6 +225,19 @@ class Contrast:
     masked: Cell
     differences: dict[str, Difference]
     """By measure, see MEASURES; only those that were measured."""
+
+
+def system_order(cell: Cell) -> tuple[object, ...]:
+    """Sort cells by method and other settings, each before its masked forms."""
+    return place_of(cell.config, cell.label)[2:]
+
+
+def place_of(one: TrialConfig | PaperCell, label: str) -> tuple[object, ...]:
+    """Sort by benchmark, buffer, method and other settings, each before its masked forms."""
+    is_number = isinstance(one.mask, float)
+    masked = 0 if one.mask is None else 1 if is_number else 2
+    settings = label.partition(", ")[2]
+    return one.benchmark, one.buffer, one.method, settings, masked, one.mask if is_number else 0.0
 
 
 def alike_but_mask(cells: Iterable[Cell]) -> list[list[Cell]]:
@@ -256,25 +252,28 @@ def alike_but_mask(cells: Iterable[Cell]) -> list[list[Cell]]:
 
 def contrasts(cells: Sequence[Cell]) -> list[Contrast]:
     """Compare every masked cell with its unmasked one."""
-    found = []
-    for alike in alike_but_mask(cell for cell in cells if cell.trials):
-        plain = next((cell for cell in alike if cell.config.mask is None), None)
-        if plain is not None:
-            found += [_contrast(plain, c) for c in alike if c.config.mask is not None]
-    return found
+    return [
+        Contrast(plain, masked, _differences(masked, plain))
+        for alike in alike_but_mask(cell for cell in cells if cell.trials)
+        for plain in alike
+        if plain.config.mask is None
+        for masked in alike
+        if masked.config.mask is not None
+    ]
 
 
-def _contrast(plain: Cell, masked: Cell) -> Contrast:
+def _differences(first: Cell, second: Cell) -> dict[str, Difference]:
     found = {}
     for measure in MEASURES:
-        ours, theirs = by_seed(measure, masked), by_seed(measure, plain)
-        if not ours or not theirs:
-            continue
-        test = t_test(ours, theirs)
-        if test is not None and test.kind == "paired":
-            mean = spread(ours[seed] - theirs[seed] for seed in ours if seed in theirs).mean
-        else:
-            mean = spread(ours.values()).mean - spread(theirs.values()).mean
-        higher_is_better = ALL_MEASURES[measure].better == "higher"
-        found[measure] = Difference(mean, test, verdict(test, higher_is_better=higher_is_better))
-    return Contrast(plain, masked, found)
+        one, other = by_seed(measure, first), by_seed(measure, second)
+        if one and other:
+            test = t_test(one, other)
+            if test is not None and test.kind == "paired":
+                mean = spread(one[seed] - other[seed] for seed in one if seed in other).mean
+            else:
+                mean = spread(one.values()).mean - spread(other.values()).mean
+            better = ALL_MEASURES[measure].better
+            found[measure] = Difference(
+                mean, test, verdict(test, higher_is_better=better == "higher")
+            )
+    return found

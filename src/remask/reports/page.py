@@ -8,19 +8,17 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
+from operator import itemgetter
 from typing import Any
 
 from remask.config import TrialConfig
-from remask.papers.experiments import (
-    PaperCell,
-    experiments_of,
-    statements,
-)
+from remask.papers.experiments import PaperCell, experiments_of, statements
 from remask.record import TrialRecord
 from remask.reports.comparison import (
     STATEMENT_TEST,
     VERDICT_TEST,
     ComparedCell,
+    Evidence,
     decide,
     decide_by_the_paper,
     expected_by_chance,
@@ -29,21 +27,8 @@ from remask.reports.comparison import (
     verdicts,
 )
 from remask.reports.figures import page_figures
-from remask.reports.figures.description import (
-    FAVOURITES,
-    HEAT,
-    PALETTE,
-    Systems,
-    mask_name,
-    place_of,
-)
-from remask.reports.measures import (
-    ALL_MEASURES,
-    CONTRAST_TEST,
-    TTest,
-    cell_value,
-    contrasts,
-)
+from remask.reports.figures.description import FAVOURITES, HEAT, PALETTE, Systems, mask_name
+from remask.reports.measures import ALL_MEASURES, CONTRAST_TEST, cell_value, contrasts, place_of
 from remask.reports.tables import by_data, chosen_by_validation, shown_measures
 from remask.setting_types import write_mask
 from remask.store.cells import COSTS, Cell, Spread, TrialSummary
@@ -68,8 +53,6 @@ def page_html(
 
     `plain` is for readers without scripts. With `refresh_seconds` the page reloads itself.
     """
-    if refresh_seconds is not None and not (0 < refresh_seconds < math.inf):
-        raise ValueError(f"refresh_seconds must be positive and finite, got {refresh_seconds}")
     refresh = "" if refresh_seconds is None else f"{refresh_seconds:g}"
     return fill_template("page.html", data, scripts=_SCRIPTS, plain=plain, refresh=refresh)
 
@@ -129,9 +112,8 @@ def page_data(
     `published` are the cells with the published settings. With `paper`, the page also lists the
     cells and statements of the paper that were not run.
     """
-    cells = sorted(cells, key=place)
+    cells = sorted(cells, key=lambda cell: place_of(cell.config, cell.label))
     compared = published_beside(published, paper=paper)
-    beside = {id(cell.ours): cell for cell in compared if cell.ours}
     systems = Systems(cells, compared)
     measures = shown_measures(cells)
     metrics = {
@@ -141,19 +123,25 @@ def page_data(
     }
     groups = by_data([cell for cell in cells if cell.config.validation]).values()
     chosen = {id(c) for g in groups if len(g) > 1 for c in chosen_by_validation(g)[2]}
-    shown = [
-        *((place(c), _cell(c, beside.get(id(c)), systems, metrics, command)) for c in cells),
-        *((place(c), _not_run(c)) for c in compared if c.ours is None),
-    ]
-    for cell, (_, entry) in zip(cells, shown, strict=False):
-        entry["chosen"] = id(cell) in chosen
+    beside = {id(cell.ours): cell for cell in compared if cell.ours}
+    listed: list[tuple[tuple[object, ...], dict[str, Any]]] = []
+    for cell in cells:
+        entry = {
+            **_cell(cell, systems, metrics, command),
+            **_published(beside.get(id(cell))),
+            "chosen": id(cell) in chosen,
+        }
+        listed.append((place_of(cell.config, cell.label), entry))
+    for each in compared:
+        if each.ours is None:
+            listed.append((place_of(each.paper, each.label), _not_run(each)))
     ours = {paper_cell(cell): cell for cell in published}
     benchmarks = dict.fromkeys(cell.paper.benchmark for cell in compared)
     decided = [row for benchmark in benchmarks for row in _statements(benchmark, ours)]
     return {
         "measures": measures,
         "metrics": metrics,
-        "cells": [cell for _, cell in sorted(shown, key=lambda placed: placed[0])],
+        "cells": [entry for _, entry in sorted(listed, key=itemgetter(0))],
         "contrasts": _contrasts(cells, systems),
         "contrast_test": CONTRAST_TEST,
         "figures": page_figures(cells, systems),
@@ -168,32 +156,17 @@ def page_data(
     }
 
 
-def place(cell: Cell | ComparedCell) -> tuple[object, ...]:
-    """Sort by benchmark, buffer, method and mask."""
-    one = cell.paper if isinstance(cell, ComparedCell) else cell.config
-    return one.benchmark, one.buffer, *place_of(cell)
-
-
 def _cell(
-    cell: Cell,
-    compared: ComparedCell | None,
-    systems: Systems,
-    measures: Iterable[str],
-    command: Command,
+    cell: Cell, systems: Systems, measures: Iterable[str], command: Command
 ) -> dict[str, Any]:
-    paper = paper_cell(cell)
-    values = {name: cell_value(cell, name) for name in measures}
     return {
         "id": systems.source(cell).cell,
-        **_identity(paper, cell.label),
-        "experiments": experiments_of(paper) if compared else [],
+        **_identity(cell.config, cell.label),
         "trials": cell.trials,
         "diverged": cell.ended["diverged"],
         "failed": cell.ended["failed"],
         "hardware": cell.hardware,
-        "verdict": compared.verdict if compared else None,
-        "scores": {name: _spread(value) for name, value in values.items()},
-        "claims": _claims(compared) if compared else {},
+        "scores": {name: _spread(cell_value(cell, name)) for name in measures},
         "tasks": cell.tasks,
         "class_names": cell.class_names,
         "config": cell.config.model_dump(mode="json", exclude={"seed"}),
@@ -206,31 +179,30 @@ def _not_run(compared: ComparedCell) -> dict[str, Any]:
     paper = compared.paper
     return {
         **_identity(paper, compared.label),
+        **_published(compared),
         "id": f"not-run-{paper.benchmark}-{compared.label}-{paper.buffer}",
-        "experiments": experiments_of(paper),
         "trials": 0,
-        "verdict": "not run",
-        "claims": _claims(compared),
         "command": f"remask reproduce {experiments_of(paper)[0]} --benchmark {paper.benchmark}",
     }
 
 
-def _identity(paper: PaperCell, label: str) -> dict[str, Any]:
-    name = "no mask" if paper.mask is None else "mask chosen"
-    if isinstance(paper.mask, float):
-        name = f"mask m = {mask_name(paper.mask)}"
+def _identity(one: TrialConfig | PaperCell, label: str) -> dict[str, Any]:
+    name = "no mask" if one.mask is None else "mask chosen"
+    if isinstance(one.mask, float):
+        name = f"mask m = {mask_name(one.mask)}"
     return {
-        "benchmark": paper.benchmark,
+        **{name: getattr(one, name) for name in ("benchmark", "method", "buffer")},
         "label": label,
-        "method": paper.method,
-        "mask": write_mask(paper.mask),
+        "mask": write_mask(one.mask),
         "mask_name": name,
-        "buffer": paper.buffer,
     }
 
 
-def _claims(compared: ComparedCell) -> dict[str, Any]:
-    return {
+def _published(compared: ComparedCell | None) -> dict[str, Any]:
+    """What is published about a cell."""
+    if compared is None:
+        return {"experiments": [], "verdict": None, "claims": {}}
+    claims = {
         measure: {
             **{name: getattr(figure.claim, name) for name in ("mean", "std", "trials", "source")},
             "deviations": _number(figure.deviations),
@@ -239,11 +211,13 @@ def _claims(compared: ComparedCell) -> dict[str, Any]:
         }
         for measure, figure in compared.figures.items()
     }
+    experiments = experiments_of(compared.paper)
+    return {"experiments": experiments, "verdict": compared.verdict, "claims": claims}
 
 
 def _record(record: TrialRecord, summary: TrialSummary) -> dict[str, Any]:
-    costs = {name: getattr(record, name) for name in COSTS}
-    found = {**summary.scores, **{n: v for n, v in costs.items() if v is not None}}
+    costs = {name: value for name in COSTS if (value := getattr(record, name)) is not None}
+    found = {**summary.scores, **costs}
     return {
         "hash": summary.config_hash,
         **{n: getattr(record, n) for n in ("seed", "status", "diverged_at", "error", "seconds")},
@@ -256,8 +230,7 @@ def _record(record: TrialRecord, summary: TrialSummary) -> dict[str, Any]:
 def _contrasts(cells: Sequence[Cell], systems: Systems) -> list[dict[str, Any]]:
     return [
         {
-            "benchmark": found.masked.config.benchmark,
-            "buffer": found.masked.config.buffer,
+            **{name: getattr(found.masked.config, name) for name in ("benchmark", "buffer")},
             "plain": found.plain.label,
             "masked": found.masked.label,
             "plain_id": systems.source(found.plain).cell,
@@ -265,7 +238,6 @@ def _contrasts(cells: Sequence[Cell], systems: Systems) -> list[dict[str, Any]]:
             "differences": {
                 measure: {
                     "more": each.mean,
-                    **_test(each.test),
                     "p": each.test.p_different if each.test else None,
                     "verdict": each.verdict,
                 }
@@ -285,27 +257,26 @@ def _statements(benchmark: str, ours: Mapping[PaperCell, Cell]) -> list[dict[str
             **{n: getattr(decision.statement, n) for n in ("text", "section", "quantifier")},
             "finding": decision.finding,
             "by_the_paper": by_the_paper.finding,
-            "evidence": [
-                {
-                    "measure": each.expectation.measure,
-                    "buffer": each.expectation.higher.buffer,
-                    "higher": each.expectation.higher.label,
-                    "lower": each.expectation.lower.label,
-                    "ours_higher": _spread(each.higher),
-                    "ours_lower": _spread(each.lower),
-                    **_test(each.test),
-                    "p": _number(each.p),
-                    "finding": each.finding,
-                }
-                for each in decision.evidence
-            ],
+            "evidence": list(map(_evidence, decision.evidence)),
         }
         for decision, by_the_paper in decisions
     ]
 
 
-def _test(test: TTest | None) -> dict[str, Any]:
-    return {"test": test.kind if test else None, "freedom": test.freedom if test else None}
+def _evidence(evidence: Evidence) -> dict[str, Any]:
+    expected, test = evidence.expectation, evidence.test
+    return {
+        "measure": expected.measure,
+        "buffer": expected.higher.buffer,
+        "higher": expected.higher.label,
+        "lower": expected.lower.label,
+        "ours_higher": _spread(evidence.higher),
+        "ours_lower": _spread(evidence.lower),
+        "test": test.kind if test else None,
+        "freedom": test.freedom if test else None,
+        "p": _number(evidence.p),
+        "finding": evidence.finding,
+    }
 
 
 def _spread(spread: Spread | None) -> dict[str, Any] | None:

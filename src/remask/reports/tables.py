@@ -1,7 +1,6 @@
-"""Tables for the terminal, for notebooks and for documents."""
+"""Results as tables for the terminal, for notebooks and for documents."""
 
 import html
-import io
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -10,11 +9,9 @@ from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.segment import Segment
-from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from remask.console import PlainConsole
 from remask.errors import printable
 from remask.reports.measures import (
     FEWEST_TRIALS,
@@ -24,10 +21,10 @@ from remask.reports.measures import (
     VALIDATION_MEASURES,
     by_seed,
     contrasts,
+    place_of,
     t_test,
 )
 from remask.store.cells import Cell, Spread, grouped, write_spread
-from remask.store.latex import best_cells
 
 _DATA = ("benchmark", "tasks", "class_order", "limit", "blur", "share", "validation")
 """The settings that determine what there is to learn."""
@@ -52,7 +49,7 @@ CURVES_NOTE = (
     "Class-IL. min-ACC, WC-ACC and the drop are measured within tasks, on the first test samples "
     "of each class; the drop is that of old tasks in the first tenth of a new one."
 )
-_WIDER_THAN_ANY_TABLE = 10_000
+_RULE = "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
 _LONGEST_RICH_TABLE = 500  # rows
 
 
@@ -78,107 +75,85 @@ class PlainTable(Table):
         for name in columns:
             heading = Text(printable(name))
             self.add_column(heading, justify="left" if name in left else "right", no_wrap=not wrap)
-        rows = list(rows)
-        is_long = len(rows) > _LONGEST_RICH_TABLE  # which rich does not render
         for row in rows:
             # As Text: a name that looks like markup is still a name.
-            as_text = (Text(printable(cell)) if isinstance(cell, str) else cell for cell in row)
-            self.add_row(*(row if is_long else as_text))
+            self.add_row(*(Text(printable(c)) if isinstance(c, str) else c for c in row))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Render a long table as plain lines: rich needs a millisecond per row."""
+        """Render a long table as plain text: rich needs a millisecond per row."""
         if self.row_count <= _LONGEST_RICH_TABLE:
             yield from super().__rich_console__(console, options)
-            return
-        head, body = self._lines()
-        yield Segment("\n".join(head) + "\n", Style(bold=True))
-        yield Segment("\n".join(body) + "\n")
-
-    def _lines(self) -> tuple[list[str], list[str]]:
-        """The title with the headings, and the rows, as rich lays them out on a wide console."""
-        heads = [_text(column.header).split("\n") for column in self.columns]
-        depth = max(map(len, heads))
-        columns = []
-        for column, head in zip(self.columns, heads, strict=True):
-            texts = [*[""] * (depth - len(head)), *head, *map(_text, column.cells)]
-            width = max(map(cell_len, texts))
-            right = column.justify == "right"
-            padding = [" " * (width - cell_len(text)) for text in texts]
-            pairs = zip(padding, texts, strict=True)
-            columns.append([pad + text if right else text + pad for pad, text in pairs])
-        lines = [f" {'   '.join(parts)} " for parts in zip(*columns, strict=True)]
-        rule = "\N{BOX DRAWINGS LIGHT HORIZONTAL}" * (cell_len(lines[0]) - 2)
-        title = [_text(self.title)] if self.title else []
-        return [*title, "", *lines[:depth], f" {rule} "], [*lines[depth:], ""]
+        else:
+            yield Segment(f"{self}\n")
 
     def __str__(self) -> str:
-        console = PlainConsole(
-            file=io.StringIO(), width=_WIDER_THAN_ANY_TABLE, force_jupyter=False, color_system=None
-        )
-        with console.capture() as captured:
-            console.print(self)
-        return "\n".join(line.rstrip() for line in captured.get().splitlines())
+        """The table as rich renders it on a wide console."""
+        rows = [[text.split("\n") for text in row] for row in (self._headings(), *self._texts())]
+        columns = []
+        for number, column in enumerate(self.columns):
+            lines = []
+            for place, row in enumerate(rows):
+                rest = [""] * (max(map(len, row)) - len(row[number]))
+                lines += row[number] + rest if place else rest + row[number]
+            width = max(map(cell_len, lines))
+            pads = [" " * (width - cell_len(line)) for line in lines]
+            pairs = zip(lines, pads, strict=True)
+            right = column.justify == "right"
+            columns.append([pad + line if right else line + pad for line, pad in pairs])
+        lines = [f" {'   '.join(parts)}" for parts in zip(*columns, strict=True)]
+        rule = f" {_RULE * (cell_len(lines[0]) - 1)}"
+        title = [_text(self.title)] if self.title else []
+        depth = max(map(len, rows[0]))
+        whole = [*title, "", *lines[:depth], rule, *lines[depth:], ""]
+        return "\n".join(line.rstrip() for line in whole)
 
     def markdown(self) -> str:
         """The table for a document."""
         rules = ["---" if column.justify == "left" else "---:" for column in self.columns]
-        lines = [[_text(column.header) for column in self.columns], rules, *self._rows_of_text()]
+        lines = [self._headings(), rules, *self._texts()]
         return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
     def _repr_html_(self) -> str:
-        heads = [html.escape(_text(column.header)) for column in self.columns]
-        rows = [map(html.escape, row) for row in self._rows_of_text()]
-        return table_html(html.escape(_text(self.title)), heads, rows)
+        def row(tag: str, texts: Iterable[str]) -> str:
+            return f"<tr>{''.join(f'<{tag}>{html.escape(text)}</{tag}>' for text in texts)}</tr>"
 
-    def _rows_of_text(self) -> list[list[str]]:
+        title = f"<caption>{html.escape(_text(self.title))}</caption>" if self.title else ""
+        head, body = row("th", self._headings()), (row("td", texts) for texts in self._texts())
+        return f"<table>{title}<thead>{head}</thead><tbody>{''.join(body)}</tbody></table>"
+
+    def _headings(self) -> list[str]:
+        return [_text(column.header) for column in self.columns]
+
+    def _texts(self) -> list[list[str]]:
         columns = [map(_text, column.cells) for column in self.columns]
         return [list(row) for row in zip(*columns, strict=True)]
 
 
-def table_html(caption: str, columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table whose texts are HTML already."""
-
-    def row(tag: str, texts: Iterable[str]) -> str:
-        return f"<tr>{''.join(f'<{tag}>{text}</{tag}>' for text in texts)}</tr>"
-
-    head = f"<caption>{caption}</caption>" * bool(caption)
-    body = "".join(row("td", texts) for texts in rows)
-    return f"<table>{head}<thead>{row('th', columns)}</thead><tbody>{body}</tbody></table>"
+def _text(cell: object) -> str:
+    return "" if cell is None else printable(str(cell))
 
 
 def plain_html(cells: Sequence[Cell]) -> str:
     """Results and contrasts as plain tables, for readers of the page without scripts."""
-    cells = [cell for cell in cells if cell.trials]
+    cells = sorted(
+        (cell for cell in cells if cell.trials), key=lambda c: place_of(c.config, c.label)
+    )
     if not cells:
         return ""
-    measures = shown_measures(cells)
-    best = {name: best_cells(cells, name, lowest=name.endswith("F_T")) for name in measures}
-    rows = []
-    for cell in cells:
-        row = [cell.config.benchmark, cell.label, cell.config.buffer or "-", cell.trials]
-        texts = [html.escape(printable(str(value))) for value in row]
-        for name in measures:
-            text = write_spread(cell.spreads[name])
-            texts.append(f"<strong>{text}</strong>" if id(cell) in best[name] else text)
-        rows.append(texts)
-    heads = ["Benchmark", "System", "Buffer", "Trials", *measures.values()]
-    results = table_html("Results: mean ± std; the best of each buffer in bold", heads, rows)
-    return results + _plain_contrasts(cells)
-
-
-def _plain_contrasts(cells: Sequence[Cell]) -> str:
     rows = []
     for found in contrasts(cells):
-        row = [found.plain.config.benchmark, found.plain.label, found.masked.label]
-        row += [str(found.plain.config.buffer or "-")]
+        config, texts = found.plain.config, []
         for name in MEASURES:
             each = found.differences.get(name)
             p = f" (p = {each.test.p_different:.2g})" if each and each.test else ""
-            row.append(f"{each.mean:+.2f}{p}" if each else "-")
-        rows.append([html.escape(printable(text)) for text in row])
-    caption = "What the mask changes, in points (p of a t-test, paired by seed)"
-    heads = ["Benchmark", "Without a mask", "With a mask", "Buffer", *MEASURES.values()]
-    return table_html(caption, heads, rows) if rows else ""
+            texts.append(f"{each.mean:+.2f}{p}" if each else "-")
+        names = (config.benchmark, found.plain.label, found.masked.label, str(config.buffer or "-"))
+        rows.append([*names, *texts])
+    heads = ["benchmark", "without a mask", "with a mask", "buffer", *MEASURES.values()]
+    changes = PlainTable(heads, rows)
+    changes.title = "What the mask changes, in points (p of a t-test, paired by seed)"
+    results = results_table(cells)._repr_html_()
+    return results + (changes._repr_html_() if rows else "")
 
 
 def shown_measures(cells: Sequence[Cell]) -> dict[str, str]:
@@ -188,46 +163,44 @@ def shown_measures(cells: Sequence[Cell]) -> dict[str, str]:
     return {**{name: f"test {title}" for name, title in MEASURES.items()}, **VALIDATION_MEASURES}
 
 
-def _text(cell: object) -> str:
-    return "" if cell is None else printable(str(cell))
-
-
 def results_table(cells: Sequence[Cell]) -> PlainTable:
     """Mean and standard deviation of A_T and F_T, a row per cell.
 
     The title has what all cells share. If any cell held training data out, the headings name the
     columns of validation and of the test set.
     """
-    columns: list[tuple[str, list[str]]] = []
+    columns = [("method", [cell.label for cell in cells])]
     shared = []
-    for name, write, in_common in (
-        ("benchmark", lambda cell: cell.config.benchmark, "{}"),
-        ("method", lambda cell: cell.label, ""),
-        ("buffer", lambda cell: str(cell.config.buffer or "-"), "buffer {}"),
-        ("trials", _write_trials, "trials: {}"),
+    for place, name, texts, in_common in (
+        (0, "benchmark", [cell.config.benchmark for cell in cells], "{}"),
+        (2, "buffer", [str(cell.config.buffer or "-") for cell in cells], "buffer {}"),
+        (3, "trials", [_write_trials(cell) for cell in cells], "trials: {}"),
     ):
-        texts = [write(cell) for cell in cells]
-        values = set(texts)
         # Exceptions ("9, 1 diverged") stay in a column.
-        if in_common and len(values) == 1 and not any("," in value for value in values):
+        if len(values := set(texts)) == 1 and not any("," in value for value in values):
             shared.append(in_common.format(values.pop()))
         else:
-            columns.append((name, texts))
-    validated = any(cell.config.validation for cell in cells)
+            columns.insert(place, (name, texts))
     shares = {cell.config.validation for cell in cells}
-    if validated and len(shares) == 1:
+    if any(shares) and len(shares) == 1:
         shared.append(f"held out for validation: {100 * shares.pop():g} %")
-    columns += [
-        (heading, [write_aligned(cell.spreads[measure]) for cell in cells])
-        for heading, measure in (_VALIDATED if validated else _TESTED)
-    ]
+    measures = _VALIDATED if any(cell.config.validation for cell in cells) else _TESTED
+    for heading, measure in measures:
+        columns.append((heading, [write_aligned(cell.spreads[measure]) for cell in cells]))
     rows = zip(*[texts for _, texts in columns], strict=True)
     table = PlainTable([name for name, _ in columns], rows, left=("benchmark", "method"))
     table.title = Text(printable(", ".join(shared)), style="bold")
-    if validated:  # too wide for some terminals: fold it, rather than cut figures off
+    if measures is _VALIDATED:  # too wide for some terminals: fold it, rather than cut figures off
         for column, (name, texts) in zip(table.columns, columns, strict=True):
             column.min_width = max(map(len, [*name.splitlines(), *texts]))
     return table
+
+
+def _write_trials(cell: Cell) -> str:
+    notes = cell.lost
+    if len(cell.hardware) > 1:
+        notes.append(f"on {len(cell.hardware)} kinds of hardware")
+    return ", ".join([str(cell.trials), *notes])
 
 
 def curve_table(cells: Sequence[Cell]) -> PlainTable:
@@ -245,30 +218,6 @@ def curve_table(cells: Sequence[Cell]) -> PlainTable:
 def write_aligned(spread: Spread) -> str:
     """A mean and deviation so that the means in a column line up for most deviations."""
     return write_spread(spread, alone="     -")
-
-
-def best_by_validation(cells: Sequence[Cell]) -> list[str]:
-    """Describe the best cell by validation and its test accuracy, a line per kind of data.
-
-    Cells that learnt from different data, tasks or shares are not comparable. Empty if no cell
-    held data out.
-    """
-    groups = by_data([cell for cell in cells if cell.config.validation])
-    return [
-        " ".join(_sentences(group, f" on {data}" if len(groups) > 1 else ""))
-        for data, group in groups.items()
-    ]
-
-
-def chosen_by_validation(cells: Sequence[Cell]) -> tuple[str, list[Cell], list[Cell]]:
-    """The measure of validation, the cells that have it, and the best of them."""
-    for setting in SETTINGS:
-        measure = f"validation_{setting}_A_T"
-        if known := [cell for cell in cells if not math.isnan(cell.spreads[measure].mean)]:
-            highest = max(cell.spreads[measure].mean for cell in known)
-            best = [cell for cell in known if math.isclose(cell.spreads[measure].mean, highest)]
-            return measure, known, best
-    return "", [], []
 
 
 def masks_chosen(cells: Sequence[Cell]) -> list[str]:
@@ -294,38 +243,58 @@ def by_data(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
     }
 
 
-def _sentences(cells: Sequence[Cell], where: str) -> list[str]:
-    if len(cells) == 1:
-        return [f"nothing to choose{where}: there is only one cell."]
-    measure, known, best = chosen_by_validation(cells)
-    if not best:
-        return [f"nothing to choose{where}: no trial has finished."]
-    several_buffers = len({cell.config.buffer for cell in cells}) > 1
-    chosen = [
-        _choice(cell, measure, f", buffer {cell.config.buffer}" if several_buffers else "")
-        for cell in best
+def chosen_by_validation(cells: Sequence[Cell]) -> tuple[str, list[Cell], list[Cell]]:
+    """The measure of validation, the cells that have it, and the best of them."""
+    for setting in SETTINGS:
+        measure = f"validation_{setting}_A_T"
+        if known := [cell for cell in cells if not math.isnan(cell.spreads[measure].mean)]:
+            highest = max(cell.spreads[measure].mean for cell in known)
+            best = [cell for cell in known if math.isclose(cell.spreads[measure].mean, highest)]
+            return measure, known, best
+    return "", [], []
+
+
+def best_by_validation(cells: Sequence[Cell]) -> list[str]:
+    """Describe the best cell by validation and its test accuracy, a line per kind of data.
+
+    Cells that learnt from different data, tasks or shares are not comparable. Empty if no cell
+    held data out.
+    """
+    groups = by_data([cell for cell in cells if cell.config.validation])
+    return [
+        _described(group, f" on {data}" if len(groups) > 1 else "")
+        for data, group in groups.items()
     ]
+
+
+def _described(cells: Sequence[Cell], where: str) -> str:
+    measure, known, best = chosen_by_validation(cells)
+    if len(cells) == 1:
+        return f"nothing to choose{where}: there is only one cell."
+    if not best:
+        return f"nothing to choose{where}: no trial has finished."
+    several_buffers = len({cell.config.buffer for cell in cells}) > 1
+    chosen = []
+    for cell in best:
+        name = f"{cell.label}, buffer {cell.config.buffer}" if several_buffers else cell.label
+        held_out, test = (
+            write_spread(cell.spreads[name]) for name in (measure, measure[len("validation_") :])
+        )
+        trials = ", ".join([f"n={cell.trials}", *cell.lost])
+        title = VALIDATION_MEASURES[measure]
+        chosen.append(f"{name} ({title} {held_out}, {trials}); test: {test}")
     tied = "tied as " if len(best) > 1 else ""
     sentences = [f"{tied}best by validation{where}: {' | '.join(chosen)}."]
-    if len(known) > len(best):
-        sentences.append(_reliability(best, known, measure))
+    if others := [cell for cell in known if cell not in best]:
+        sentences.append(_reliability(best[0], others, measure))
     if len(cells) > len(known):
         sentences.append(f"Cells without a finished trial: {len(cells) - len(known)}.")
-    return sentences
+    return " ".join(sentences)
 
 
-def _choice(cell: Cell, measure: str, more: str) -> str:
-    held_out = write_spread(cell.spreads[measure])
-    test = write_spread(cell.spreads[measure.removeprefix("validation_")])
-    trials = ", ".join([f"n={cell.trials}", *cell.lost])
-    return f"{cell.label}{more} ({VALIDATION_MEASURES[measure]} {held_out}, {trials}); test: {test}"
-
-
-def _reliability(best: Sequence[Cell], known: Sequence[Cell], measure: str) -> str:
-    others = [cell for cell in known if cell not in best]
-    values = by_seed(measure, best[0])
-    tests = [t_test(values, by_seed(measure, cell)) for cell in others]
-    made = [test for test in tests if test is not None]
+def _reliability(best: Cell, others: Sequence[Cell], measure: str) -> str:
+    values = by_seed(measure, best)
+    made = [test for cell in others if (test := t_test(values, by_seed(measure, cell)))]
     if not made:
         return f"Fewer than {FEWEST_TRIALS} trials per cell: too few for a test."
     alike = sum(test.p_different >= LEVEL for test in made)
@@ -336,10 +305,3 @@ def _reliability(best: Sequence[Cell], known: Sequence[Cell], measure: str) -> s
         f"Other cells without a significant difference from it (t-test at {100 * LEVEL:g} %): "
         f"{alike} of {len(others)}" + (f"; with too few trials for a test: {few}." if few else ".")
     )
-
-
-def _write_trials(cell: Cell) -> str:
-    notes = cell.lost
-    if len(cell.hardware) > 1:
-        notes.append(f"on {len(cell.hardware)} kinds of hardware")
-    return ", ".join([str(cell.trials), *notes])

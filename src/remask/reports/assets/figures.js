@@ -6,10 +6,8 @@ function drawFigures() {
     return;
   }
   byId("figures").hidden = false;
-  const titles = new Map(report.figures.map(({ key, title, of_test: isTest }) => [key, title + (hasValidation && isTest ? ", on the test set" : "")]));
-  byId("figures-list").replaceChildren(...[...titles].map(([key, title]) =>
-    html("figure", { id: `figure-${key}`, "aria-labelledby": `figure-${key}-title` },
-      html("h3", { id: `figure-${key}-title` }, title), html("div", { class: "figure-body" }))));
+  const ofTestKeys = new Set(hasValidation ? report.figures.filter((figure) => figure.of_test).map(({ key }) => key) : []);
+  for (const key of ofTestKeys) byId(`figure-${key}-title`).append(", on the test set");
   let drawnAt = 0;
   // Charts are drawn at the width they have, so that their text is never scaled.
   new ResizeObserver(() => {
@@ -102,10 +100,10 @@ function tasksNote({ benchmark, labels }) {
 }
 
 // The marks that the reader's choices leave; some figures show all there is.
-function shownMarks(figure, panel, { labels, buffer }) {
+function shownMarks(follows, panel, { labels, buffer }) {
   return panel.marks.filter(({ sources: [{ cell, label }] }) =>
-    (!figure.follows.includes("system") || labels.includes(label)) &&
-    (!figure.follows.includes("buffer") || [buffer, 0].includes(cellsById.get(cell).buffer)));
+    (!follows.includes("system") || labels.includes(label)) &&
+    (!follows.includes("buffer") || [buffer, 0].includes(cellsById.get(cell).buffer)));
 }
 
 const GAP = 24; // pixels between panels
@@ -113,33 +111,36 @@ const GAP = 24; // pixels between panels
 const MOST_PANELS = 12; // until the reader asks for all
 
 function drawFigure(figure, choice, most = MOST_PANELS) {
-  const body = document.querySelector(`#figure-${figure.key} .figure-body`);
-  const every = figure.panels.map((panel) => ({ ...panel, marks: shownMarks(figure, panel, choice), all: panel.marks }))
+  const box = byId(`figure-${figure.key}`);
+  const body = box.querySelector(".figure-body");
+  const size = box.dataset.size.split(" ").map(Number); // the least width and height of a panel
+  const every = figure.panels
+    .map((panel) => ({ ...panel, marks: shownMarks(box.dataset.follows, panel, choice), all: panel.marks }))
     .filter((panel) => panel.marks.length);
   const panels = every.slice(0, most);
-  if (!panels.length) {
-    body.replaceChildren(html("p", { class: "empty" }, inCode(figure.empty)));
-    return;
-  }
-  const { columns, width } = gridFor(figure, panels, roomFor(body));
+  box.querySelector(".empty").hidden = panels.length > 0;
+  body.replaceChildren();
+  if (!panels.length) return;
+  const { columns, width } = gridFor(size, panels, roomFor(body));
   const marks = marksOf(panels);
   const isHeat = marks[0].kind === "heat";
   const low = isHeat ? lowestOf(panels) : null;
   const isLarge = (panel) => panel.large && columns > 2;
   const charts = panels.map((panel) => drawPanel({ ...panel, marks: panel.all }, {
     shown: panel.marks, together: figure.same_range && !panel.large ? marksOf(panels.filter((each) => !each.large)) : panel.marks,
-    width: isLarge(panel) ? 2 * width + GAP : width, height: isLarge(panel) ? 2 * figure.size[1] + GAP + 28 : figure.size[1], low,
+    width: isLarge(panel) ? 2 * width + GAP : width, height: isLarge(panel) ? 2 * size[1] + GAP + 28 : size[1], low,
   }));
   const notes = distinct(marks.map((mark) => mark.note).filter(Boolean));
-  body.replaceChildren(
+  body.append(
     html("div", { class: "drawn" },
       isHeat ? heatKey(low, figure.heat) : legend(marks),
       html("div", { class: "panels", style: `grid-template-columns: repeat(${columns}, ${width}px)` },
         panels.map((panel, index) => html("div", { class: isLarge(panel) ? "panel large" : "panel" },
           html("h4", {}, panel.title), charts[index]))),
       allButton(every.length, panels.length, "panels", () => drawFigure(figure, choice, Infinity))),
-    html("figcaption", {}, html("p", {}, html("b", {}, "What to see. "), figure.caption),
-      notes.length ? html("div", { class: "notes" }, html("p", {}, figure.notes), html("ul", {}, notes.map((note) => html("li", {}, note)))) : ""),
+    html("figcaption", {},
+      html("p", {}, html("b", {}, "What to see. "), box.querySelector("template").content.cloneNode(true), figure.remark),
+      notes.length ? html("div", { class: "notes" }, html("p", {}, box.dataset.notes), html("ul", {}, notes.map((note) => html("li", {}, note)))) : ""),
     numbersOf(figure, panels, charts));
 }
 
@@ -155,15 +156,15 @@ function roomFor(body) {
 }
 
 // As many columns as fit, and rows alike in length; a large panel takes the place of four.
-function gridFor(figure, panels, room) {
-  const most = Math.max(1, Math.floor((room + GAP) / (figure.size[0] + GAP)));
+function gridFor(size, panels, room) {
+  const most = Math.max(1, Math.floor((room + GAP) / (size[0] + GAP)));
   const large = panels.some((panel) => panel.large);
   if (large && most > 2) {
     const columns = Math.min(most, 2 + Math.ceil((panels.length - 1) / 2));
     return { columns, width: Math.floor((room - GAP * (columns - 1)) / columns) };
   }
   const columns = Math.ceil(panels.length / Math.ceil(panels.length / most));
-  const widest = Math.max(3.2 * figure.size[1], figure.size[0]);
+  const widest = Math.max(3.2 * size[1], size[0]);
   return { columns, width: Math.floor(Math.min(widest, (room - GAP * (columns - 1)) / columns)) };
 }
 
@@ -180,8 +181,4 @@ function numbersOf(figure, panels, charts) {
   numbers.addEventListener("toggle", fillIn);
   fillIn();
   return numbers;
-}
-
-function inCode(text) {
-  return text.split("`").map((part, index) => (index % 2 ? html("code", {}, part) : part));
 }

@@ -93,8 +93,8 @@ function confusion(counts) {
 function drawFigure(width) {
   const [panel] = learnt.figure.panels;
   const shown = { shown: panel.marks, together: panel.marks, width: Math.min(width, 900), height: HEIGHT };
-  byId("figure").replaceChildren(
-    legend(panel.marks), drawPanel(panel, shown), html("figcaption", {}, learnt.figure.caption));
+  byId("figure").replaceChildren(legend(panel.marks), drawPanel(panel, shown));
+  byId("remark").textContent = learnt.figure.remark;
 }
 
 drawHistory();

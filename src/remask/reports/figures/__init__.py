@@ -60,13 +60,12 @@ class Kind(NamedTuple):
 def _contrasts(cells: Sequence[Cell]) -> Pages:
     """The families of each buffer that have cells with and without a mask."""
     rows = [row for family in families(cells) if (row := family.contrast)]
-    for buffer in sorted({row.cells[0].config.buffer for row in rows}):
-        of_buffer = [row for row in rows if row.cells[0].config.buffer == buffer]
-        yield from _paged(f"-b{buffer}", of_buffer, _ROWS)
+    for buffer, own in sorted(grouped(rows, lambda row: row.cells[0].config.buffer).items()):
+        yield from _paged(f"-b{buffer}", own, _ROWS)
 
 
 def _sweeps(cells: Sequence[Cell]) -> Pages:
-    return _paged("", [Row(family.cells) for family in swept_families(cells)], _COLUMNS)
+    return _paged("", swept_families(cells), _COLUMNS)
 
 
 def _all_cells(cells: Sequence[Cell]) -> Pages:
@@ -120,7 +119,7 @@ def plot(cells: Sequence[Cell], name: str, setting: str = "class_il") -> "Drawin
         for row in systems.rows(group, title if len(groups) > 1 else "")
     ]
     figure = FIGURES[name].describe(rows, setting, systems)
-    return draw(figure) if figure.panels else None
+    return draw(figure, [row.title for row in rows]) if figure.panels else None
 
 
 def write_figures(
@@ -135,8 +134,8 @@ def write_figures(
     """
     folder = Path(folder)
     paths: list[Path] = []
-    for name, figure in _printed(cells, Systems(cells, compared)):
-        drawing = draw(figure)
+    for name, figure, titles in _printed(cells, Systems(cells, compared)):
+        drawing = draw(figure, titles)
         if not paths:
             make_folder(folder)
         for kind in ("svg", "png"):
@@ -146,25 +145,21 @@ def write_figures(
     return paths
 
 
-def _printed(cells: Sequence[Cell], systems: Systems) -> Iterator[tuple[str, Figure]]:
+def _printed(cells: Sequence[Cell], systems: Systems) -> Iterator[tuple[str, Figure, list[str]]]:
     for benchmark, own in _by_benchmark(cells).items():
         start = re.sub(r"[^\w.-]+", "-", benchmark)[:_LONGEST_NAME]
         for name, kind in FIGURES.items():
             for end, rows in kind.pages(own):
                 figures = [kind.describe(rows, setting, systems) for setting in kind.printed]
-                drawn = _stacked([figure for figure in figures if figure.panels])
-                if drawn is not None:
-                    yield f"{start}-{name}{end}", drawn
-
-
-def _stacked(figures: Sequence[Figure]) -> Figure | None:
-    """Figures of one row each, one below the other, as one figure."""
-    if len(figures) < 2:
-        return figures[0] if figures else None
-    panels = [
-        replace(panel, row=row) for row, figure in enumerate(figures) for panel in figure.panels
-    ]
-    return replace(figures[0], panels=tuple(panels), rows=("",) * len(figures))
+                panels = [
+                    replace(panel, row=panel.row + place)
+                    for place, figure in enumerate(figures)  # of one row each, if there are several
+                    for panel in figure.panels
+                ]
+                if panels:
+                    titles = [row.title for row in rows] if len(figures) == 1 else []
+                    drawn = next(figure for figure in figures if figure.panels)
+                    yield f"{start}-{name}{end}", replace(drawn, panels=tuple(panels)), titles
 
 
 def _by_benchmark(cells: Sequence[Cell]) -> dict[str, list[Cell]]:

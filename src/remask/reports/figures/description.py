@@ -6,8 +6,8 @@ computes them here, and `chart.js` in the same way on the page.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -15,22 +15,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remask.reports.comparison import ComparedCell
-from remask.reports.measures import alike_but_mask
+from remask.reports.measures import alike_but_mask, system_order
 from remask.store.cells import Cell, Spread, grouped, spreads
 
-PALETTE = (  # Okabe and Ito's, darkened for light mode and lightened for dark mode
-    ("#0067a5", "#56b4e9"),
-    ("#c24e00", "#ff8f4d"),
-    ("#007f5c", "#2fc79c"),
-    ("#a9447f", "#e79cc9"),
-    ("#946200", "#f0b429"),
-    ("#3d3d3d", "#d9d9d9"),
-    ("#6a51a3", "#b9a6ee"),
-)
+_LIGHT = ["#0067a5", "#c24e00", "#007f5c", "#a9447f", "#946200", "#3d3d3d", "#6a51a3"]
+_DARK = ["#56b4e9", "#ff8f4d", "#2fc79c", "#e79cc9", "#f0b429", "#d9d9d9", "#b9a6ee"]
+PALETTE = tuple(zip(_LIGHT, _DARK, strict=True))
+"""Okabe and Ito's colours, darkened for light mode and lightened for dark mode."""
 HEAT = (("#eef3f7", "#20272f"), ("#004a7c", "#7cc8f8"))
 """The lowest value of a heat map and 100 %; in light and in dark mode."""
 DASHES = ((5.0, 3.0), (), (9.0, 3.0, 2.0, 3.0), (2.0, 2.5), (12.0, 3.0))
 MARKERS = ("circle", "square", "triangle", "diamond", "cross", "plus", "down", "ring")
+FAVOURITES = ("ER", "MSER(-inf)", "DER++", "MSDER++(-inf)", "MSDER++(-1)")
+"""The systems that the paper compares; they get the clearest colours."""
+MINUS = "\N{MINUS SIGN}"
+_RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+_PROPOSED_MASKS = (-math.inf, -1.0)
+"""The masks that the paper proposes; print has no room for more."""
+
+Array = NDArray[np.float64]
 Numbers = tuple[float | None, ...]
 
 
@@ -91,8 +94,7 @@ class Axis:
     near_100: bool = False  # logarithmic in the distance from 101: most systems differ near 100
     plain: bool = False  # numbers from 0 on that are not percentages, such as losses
     broken: bool = False  # whether the first place is infinitely far away
-    spans: tuple[tuple[int, int, str], ...] = ()
-    """Groups of places: first, one after the last, and name."""
+    spans: tuple[tuple[int, int, str], ...] = ()  # groups of places: first, last + 1, name
 
 
 @dataclass(frozen=True)
@@ -104,8 +106,7 @@ class Panel:
     y: Axis
     marks: tuple[Mark, ...]
     row: int = 0  # panels of a row are side by side in print, under one legend
-    std_as: Literal["band", "bars"] = "band"
-    """How lines show standard deviations; lines with bars are shifted apart."""
+    std_as: Literal["band", "bars"] = "band"  # of lines; lines with bars are shifted apart
     sizes: tuple[str, ...] = ()  # meanings of marker sizes
     guides: tuple[tuple[str, float, float, float, float], ...] = ()
     """Thin straight lines in the background: name, x and y of both ends."""
@@ -114,21 +115,14 @@ class Panel:
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """Panels with a title and a caption."""
+    """Panels. Their title and caption are on the page, see `page.html`."""
 
     key: str
-    title: str
     summary: str  # benchmark, buffer and number of trials
-    caption: str
-    notes: str = ""  # introduces the notes of the marks
-    empty: str  # shown if there is nothing to draw
     panels: tuple[Panel, ...]
-    rows: tuple[str, ...] = ("",)  # title of each row of panels
-    follows: tuple[str, ...] = ("system", "buffer")
-    """Which of the reader's choices filter the marks on the page."""
+    remark: str = ""  # added to the caption
     of_test: bool = True  # whether it shows measurements on the test set
     same_range: bool = False  # whether all panels have the same vertical range
-    size: tuple[int, int] = (400, 300)  # minimum width and height of a panel on the page, in pixels
     inches: float = 1.9  # height of a row in print
     heat: str = "accuracy"  # what the colours of heat maps show, in percent
 
@@ -158,14 +152,15 @@ def ends(values: Numbers, stds: Numbers) -> list[float]:
     return [value + sign * std for value, std in pairs for sign in (-1, 1)]
 
 
-Array = NDArray[np.float64]
-MINUS = "\N{MINUS SIGN}"
-FAVOURITES = ("ER", "MSER(-inf)", "DER++", "MSDER++(-inf)", "MSDER++(-1)")
-"""The systems that the paper compares; they get the clearest colours."""
+def numbers(values: Iterable[float]) -> Numbers:
+    """The values rounded, None instead of NaN."""
+    return tuple(None if math.isnan(value) else round(float(value), 4) for value in values)
 
-_RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
-_PROPOSED_MASKS = (-math.inf, -1.0)
-"""The masks that the paper proposes; print has no room for more."""
+
+def heights(spreads: Sequence[Spread]) -> dict[str, Numbers]:
+    """The `y` and `std` of a mark; a single trial has no standard deviation."""
+    stds = [one.std if one.trials > 1 else math.nan for one in spreads]
+    return {"y": numbers(one.mean for one in spreads), "std": numbers(stds)}
 
 
 @dataclass(frozen=True)
@@ -173,7 +168,25 @@ class Row:
     """Cells that are drawn in the same panels."""
 
     cells: tuple[Cell, ...]
-    title: str = ""  # settings that distinguish it from other rows, `lr=0.1`; its legend omits them
+    title: str = ""  # what distinguishes it from other rows, `lr=0.1`; its legend omits settings
+
+    @property
+    def plain(self) -> Cell | None:
+        """Its first cell, if that has no mask."""
+        return self.cells[0] if self.cells[0].config.mask is None else None
+
+    @property
+    def masked(self) -> tuple[Cell, ...]:
+        """All other cells."""
+        return self.cells[self.plain is not None :]
+
+    @property
+    def contrast(self) -> "Row | None":
+        """The cell without a mask, and those with -inf and -1 or else with the lowest mask."""
+        if self.plain is None or not self.masked:
+            return None
+        chosen = [cell for cell in self.masked if cell.config.mask in _PROPOSED_MASKS]
+        return Row((self.plain, *(chosen or self.masked[:1])), self.title)
 
     def name(self, cell: Cell) -> str:
         """The name of a cell in the legend, with its number of trials if they differ."""
@@ -189,54 +202,26 @@ class Row:
         return len({cell.trials for cell in self.cells}) > 1
 
 
-@dataclass(frozen=True)
-class Family:
-    """Cells that differ only in the mask and have learnt the same tasks."""
-
-    plain: Cell | None  # without a mask
-    masked: tuple[Cell, ...]  # in order of their masks
-
-    @property
-    def cells(self) -> tuple[Cell, ...]:
-        """All of them."""
-        return self.masked if self.plain is None else (self.plain, *self.masked)
-
-    @property
-    def contrast(self) -> Row | None:
-        """The cell without a mask, and those with -inf and -1 or else with the lowest mask."""
-        if self.plain is None or not self.masked:
-            return None
-        chosen = [cell for cell in self.masked if cell.config.mask in _PROPOSED_MASKS]
-        return Row((self.plain, *(chosen or self.masked[:1])), self.settings)
-
-    @property
-    def settings(self) -> str:
-        """Settings that distinguish it from similar families: `lr=0.1`, or nothing."""
-        return max((cell.label.partition(", ")[2] for cell in self.cells), key=len)
+def by_row(rows: Sequence[Row], panels_of: Callable[[Row], Iterable[Panel]]) -> tuple[Panel, ...]:
+    """The panels of all rows, with the numbers of their rows."""
+    return tuple(
+        replace(panel, row=number) for number, row in enumerate(rows) for panel in panels_of(row)
+    )
 
 
-def families(cells: Iterable[Cell]) -> list[Family]:
-    """Group the cells with a Class-IL accuracy and without the mask "auto"."""
+def families(cells: Iterable[Cell]) -> list[Row]:
+    """Group the cells that differ only in the mask and have learnt the same, in order of masks.
+
+    Cells without a Class-IL accuracy or with the mask "auto" are left out.
+    """
     measured = (
         cell
         for cell in cells
         if cell.config.mask != "auto" and not math.isnan(cell.spreads["class_il_A_T"].mean)
     )
-    found = []
-    for alike in alike_but_mask(measured):
-        by_mask = {cell.config.mask: cell for cell in alike}
-        masks = sorted(mask for mask in by_mask if isinstance(mask, float))
-        found.append(Family(by_mask.get(None), tuple(by_mask[mask] for mask in masks)))
-    return found
-
-
-def place_of(cell: Cell | ComparedCell) -> tuple[object, ...]:
-    """Sort systems by method and other settings, each before its masked forms."""
-    one = cell.paper if isinstance(cell, ComparedCell) else cell.config
-    settings = cell.label.partition(", ")[2]
-    if isinstance(one.mask, float):
-        return one.method, settings, 1, one.mask
-    return one.method, settings, 0 if one.mask is None else 2, 0.0
+    groups = [sorted(group, key=system_order) for group in alike_but_mask(measured)]
+    settings = ([cell.label.partition(", ")[2] for cell in group] for group in groups)
+    return [Row(tuple(g), max(s, key=len)) for g, s in zip(groups, settings, strict=True)]
 
 
 class Systems:
@@ -251,16 +236,16 @@ class Systems:
             seen[name] += 1  # cells of one config are numbered
             place = name if seen[name] == 1 else f"{name}-{seen[name]}"
             self._sources[id(cell)] = Source(place, cell.label, cell.trials)
-        ranked = sorted((cell for cell in cells if cell.trials), key=place_of)
-        labels = dict.fromkeys(cell.label for cell in ranked)
+        run = sorted((cell for cell in cells if cell.trials), key=system_order)
+        labels = dict.fromkeys(cell.label for cell in run)
         first = dict.fromkeys([*(name for name in FAVOURITES if name in labels), *labels])
         looks = {label: Look.number(number) for number, label in enumerate(first)}
         self.looks = {label: looks[label] for label in labels}
 
     def rows(self, cells: Sequence[Cell], title: str = "") -> list[Row]:
         """A row per group of cells that have learnt the same, by family and mask."""
-        ranked = sorted((cell for cell in cells if cell.trials), key=place_of)
-        groups = grouped(ranked, lambda cell: cell.learnt).values()
+        run = sorted((cell for cell in cells if cell.trials), key=system_order)
+        groups = grouped(run, lambda cell: cell.learnt).values()
         return [Row(tuple(group), title) for group in groups]
 
     def source(self, cell: Cell) -> Source:
@@ -278,23 +263,15 @@ class Systems:
         """A mark of one cell, or of one cell per point, with the look of the first."""
         sources = tuple(self.source(cell) for cell in cells)
         parts = {"look": self.looks[cells[0].label], "sources": sources, **parts}
-        return Mark(kind, name, x=known(x), **parts)
+        return Mark(kind, name, x=numbers(x), **parts)
 
-
-def heights(spreads: Sequence[Spread]) -> dict[str, Numbers]:
-    """The `y` and `std` of a mark; a single trial has no standard deviation."""
-    stds = [one.std if one.trials > 1 else math.nan for one in spreads]
-    return {"y": known(one.mean for one in spreads), "std": known(stds)}
-
-
-def over_trials(values: Array) -> dict[str, Numbers]:
-    """The `y` and `std` of a mark from the values of trials, [S, places]."""
-    return heights(spreads(values))
-
-
-def known(values: Iterable[float]) -> Numbers:
-    """The numbers rounded, None instead of NaN."""
-    return tuple(None if math.isnan(value) else round(float(value), 4) for value in values)
+    def over_trials(
+        self, name: str, cell: Cell, values: Array, first: int = 0, **parts: Any
+    ) -> Mark:
+        """A line of a cell from the values of its trials, [S, places], from place `first` on."""
+        places = range(first, first + values.shape[1])
+        kind = parts.pop("kind", "line")
+        return self.mark(kind, name, [cell], places, **heights(spreads(values)), **parts)
 
 
 def matrices(cell: Cell, setting: str) -> Array:

@@ -6,7 +6,7 @@ import math
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from remask.errors import MissingPackageError
 from remask.reports.figures.description import (
     HEAT,
+    MARKERS,
     PALETTE,
     Array,
     Axis,
@@ -35,47 +36,13 @@ _WIDTH = 7.0  # inches, two columns of text
 _LETTER = 0.065  # inches
 _MOST_NUMBERED = 10
 """Heat maps of more tasks have no room for numbers."""
-_MARKERS = dict(zip(("circle", "square", "triangle", "diamond"), "os^D", strict=True))
-_MARKERS |= {"cross": "x", "plus": "+", "down": "v", "ring": "o", "": ""}
+_MARKERS = dict(zip((*MARKERS, ""), (*"os^Dx+vo", ""), strict=True))
 _NEAR_100 = (0, 20, 40, 60, 70, 80, 85, 90, 95, 98, 99, 100)
-_STYLE: dict[str, Any] = {
-    # matplotlib ships DejaVu; the others are for viewers of an SVG without it.
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "Helvetica", "sans-serif"],
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.labelsize": 8,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 8,
-    "figure.titlesize": 8,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlepad": 4,
-    "axes.labelpad": 3,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
-    "lines.linewidth": 1.1,
-    "lines.markersize": 3.5,
-    "lines.markeredgewidth": 0.9,
-    "legend.frameon": False,
-    "legend.borderpad": 0.0,
-    "legend.borderaxespad": 0.0,
-    "legend.handlelength": 2.6,
-    "legend.columnspacing": 1.6,
-    "figure.dpi": 200,
-    "savefig.dpi": 200,
-    "text.parse_math": False,  # method names are arbitrary
-    "svg.fonttype": "none",
-    "svg.hashsalt": "remask",
-}
+_STYLE = Path(__file__).with_name("print.mplstyle")
 
 
-def draw(figure: Figure) -> "Drawing":
-    """Draw the rows of a figure, with a legend above each."""
+def draw(figure: Figure, titles: Sequence[str] = ()) -> "Drawing":
+    """Draw the rows of a figure, with a legend above each; `titles` are those of the rows."""
     rows = list(_rows(figure))
     columns = max(len(row) for row in rows)
     weights = [2 if panel.x.spans else 1 for panel in max(rows, key=len)]
@@ -93,13 +60,14 @@ def draw(figure: Figure) -> "Drawing":
             grid = part.subplots(1, columns, squeeze=False, width_ratios=weights)[0]
             for axes in grid[len(row) :]:
                 axes.set_axis_off()
-            titles = ["", *(panel.y.title for panel in row)]
-            for axes, panel, weight, beside in zip(grid, row, weights, titles, strict=False):
+            beside = ""
+            for axes, panel, weight in zip(grid, row, weights, strict=False):
                 if panel.y.title != beside:
-                    axes.set_ylabel(textwrap.fill(panel.y.title, 12 * math.ceil(height)))
+                    beside = panel.y.title
+                    axes.set_ylabel(textwrap.fill(beside, 12 * math.ceil(height)))
                 _panel(axes, panel, figure, (width - 0.5) * weight / sum(weights))
             named = _legend(part, row, width, named)
-            if title := figure.rows[row[0].row]:
+            if titles and (title := titles[row[0].row]):
                 part.suptitle(title, x=0.99, ha="right", color=_GREY)
             if is_heat:
                 bar = part.colorbar(grid[0].images[0], ax=grid, aspect=25, pad=0.015)
@@ -118,11 +86,9 @@ def rendered(figure: "Drawing", kind: str) -> bytes:
     return stream.getvalue()
 
 
-@contextmanager
-def _style() -> Iterator[None]:
-    """One style, independent of the user's matplotlib settings."""
-    with _matplotlib("style").context("default"), _matplotlib("").rc_context(_STYLE):
-        yield
+def _style() -> Any:
+    """A context with one style, independent of the user's matplotlib settings."""
+    return _matplotlib("style").context(["default", _STYLE])
 
 
 def _matplotlib(module: str) -> Any:
@@ -200,21 +166,23 @@ def _percent(axes: "Axes", together: Sequence[Panel]) -> None:
     axes.spines.left.set_bounds(low, high)
 
 
+def _stretch(values: Any) -> Array:
+    return np.asarray(-np.log(np.maximum(101 - np.asarray(values), 1e-3)))
+
+
+def _shrink(values: Any) -> Array:
+    return np.asarray(101 - np.exp(-np.asarray(values)))
+
+
 def _near_100(axes: "Axes", name: str, values: Sequence[float]) -> None:
-    def stretch(values: Any) -> Array:
-        return np.asarray(-np.log(np.maximum(101 - np.asarray(values), 1e-3)))
-
-    def shrink(values: Any) -> Array:
-        return np.asarray(101 - np.exp(-np.asarray(values)))
-
-    low, high = stretch([min(values), min(max(values), 100.0)])
+    low, high = _stretch([min(values), min(max(values), 100.0)])
     margin = max(0.05 * (high - low), 0.05)
-    bottom, top = float(shrink(low - margin)), min(float(shrink(high + margin)), 100.0)
+    bottom, top = float(_shrink(low - margin)), min(float(_shrink(high + margin)), 100.0)
     ticks: Sequence[float] = [tick for tick in _NEAR_100 if bottom <= tick <= top]
     if len(ticks) < 3:  # one system, or several alike
         start, end, step = round_range([bottom, top])
         ticks = [tick for tick in np.arange(start, end + step, step) if bottom <= tick <= top]
-    getattr(axes, f"set_{name}scale")("function", functions=(stretch, shrink))
+    getattr(axes, f"set_{name}scale")("function", functions=(_stretch, _shrink))
     axes.set(**{f"{name}lim": (bottom, top), f"{name}ticks": ticks, f"{name}ticklabels": ticks})
 
 
