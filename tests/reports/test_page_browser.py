@@ -196,7 +196,7 @@ def test_unpublished_results_have_no_verdicts_and_an_empty_store_no_table(show: 
     assert not page.get_by_role("link", name="Statements").is_visible()
     assert page.locator(".verdicts").count() == 0
     assert heading(page, "verdict").count() == 0
-    assert page.locator("#figure-mask-sweep").count() == 0
+    assert not page.locator("#figure-mask-sweep").is_visible()
     assert page.locator("#figures figure:visible").count() > 2
 
     page = show(report_data([], running=[{"name": "first", "done": 0, "trials": 5}]))
