@@ -199,6 +199,14 @@ class Looking(ER):
         return [term._replace(weight=weight) for term in super().terms(step)]
 
 
+class Silenced(ER):
+    """A term whose targets are not stored ones."""
+
+    def terms(self, step: Step) -> list[Term]:
+        zeros = torch.zeros(*step.stream.labels.shape, 6)
+        return [*super().terms(step), Term(step.stream, 0.1, stored=zeros)]
+
+
 class Doubled(ER):
     """Own terms that can."""
 
@@ -214,6 +222,7 @@ def with_tanh(shape: tuple[int, ...], classes: int) -> nn.Module:
     ("method", "build", "expected"),
     [
         (Looking, small_mlp, "torch"),
+        (Silenced, small_mlp, "torch"),
         (Doubled, small_mlp, "kernel"),
         (ER, with_tanh, "torch"),
     ],

@@ -17,14 +17,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from typing_extensions import override
 
 from remask.data.tasks import DataDescription, Task
 from remask.engine.compiling import Kernel, Layout, kernel_for
 from remask.engine.linear_stack import LinearStack
+from remask.engine.planned import Planned, PlannedTerms, draw_size
 from remask.engine.steps import EpochPlan, Feed, Optimizer
 from remask.methods.base import Method
-from remask.methods.step import Batch, Joined, Step, Term, added
+from remask.methods.step import added
 from remask.nets.stacked import StackedNet, State
 
 _HOOKS = ("loss", "begin_step", "adjust_gradients")
@@ -32,39 +32,6 @@ _DENSE = 0.5
 """Zeros are skipped if fewer pairs of neighbouring inputs than this have another number."""
 _LOOKED_AT = 256  # samples
 _MOST_LISTED = 65_535  # rows of a step, or inputs, of which zeros can be skipped
-
-
-class _NeedsLogitsError(Exception):
-    """The terms of a method depend on logits or inputs."""
-
-
-class _NotYet(Joined):
-    """The batches of a step that has not been taken."""
-
-    def __init__(self) -> None:
-        """Have neither inputs nor logits."""
-        super().__init__(torch.empty(0), [], self.logits_of)
-
-    @override
-    def logits_of(self, number: object) -> Tensor:
-        raise _NeedsLogitsError
-
-    @override
-    def inputs_of(self, number: int) -> Tensor:
-        raise _NeedsLogitsError
-
-
-class _PlannedReplay(Batch):
-    """Samples of the memory in such a step; their logits are all 0."""
-
-    def __init__(self, labels: Tensor, classes: int) -> None:
-        zeros = torch.zeros(()).expand(*labels.shape, classes)
-        super().__init__(None, labels, recorded=zeros, place=(_NotYet(), 0))
-        self.by_teacher: Tensor = zeros.clone()
-
-    @override
-    def taught(self, net: StackedNet, state: State) -> Tensor:
-        return self.by_teacher
 
 
 class CompiledSteps:
@@ -106,6 +73,7 @@ class CompiledSteps:
         data: DataDescription,
     ) -> None:
         self._kernel, self._method, self._feed, self._data = kernel, method, feed, data
+        self._planned = PlannedTerms(method, feed, data)
         self._layout = Layout(net.parameters, net.layers)
         self._states, self._layouts = [net.parameters], [self._layout]
         if method.slow_copy is not None:
@@ -145,21 +113,8 @@ class CompiledSteps:
         self._sparse = self._listable and pairs.size > 0 and float(pairs.mean()) < _DENSE
         self._inputs = inputs.flatten(1).contiguous().numpy()
         if self.usable is None:
-            self.usable = self._probe(plan, task)
+            self.usable = self._planned.possible(plan, task)
         return self.usable
-
-    def _probe(self, plan: EpochPlan, task: Task) -> bool:
-        """Whether the method's terms can be computed before a step."""
-        state = self._method.state().values()
-        before = [tensor.clone() for tensor in state]
-        step = self._planned_step(plan, 0, None, task)
-        try:
-            return self._kinds(step, self._method.terms(step)) is not None
-        except _NeedsLogitsError:
-            return False
-        finally:
-            for tensor, old in zip(state, before, strict=True):
-                tensor.copy_(old)
 
     def steps_in(self, seconds: float) -> int:
         """About how many steps can be taken in some time; at least one."""
@@ -169,17 +124,17 @@ class CompiledSteps:
         """Take the steps first to last of a plan; returns the losses [n, S], and logs terms."""
         began = time.perf_counter()
         fixed = self._method.fixed_terms and not self._feed.config.task_free
-        planned = {} if fixed else self._in_order(plan, first, last, task)
+        planned = {} if fixed else self._planned.in_order(plan, first, last, task)
 
         def shape(number: int) -> tuple[Any, ...]:
-            kinds = None if fixed else self._kinds(*planned[number])
-            return len(plan.places[number]), _draw_size(plan, number), kinds
+            kinds = None if fixed else self._planned.kinds(*planned[number])
+            return len(plan.places[number]), draw_size(plan, number), kinds
 
         losses = []
         for _, alike in groupby(range(first, last), shape):
             numbers = list(alike)
             if fixed:
-                step = self._planned_step(plan, numbers[0], None, task)
+                step = self._planned.step(plan, numbers[0], None, task)
                 if plan.faded is not None:
                     step.faded = plan.faded[numbers[0] : numbers[-1] + 1]  # [n, S]
                 steps = [(step, self._method.terms(step))]
@@ -189,86 +144,25 @@ class CompiledSteps:
         self._per_second = (last - first) / (time.perf_counter() - began)
         return torch.cat(losses)
 
-    # ---- Terms ---------------------------------------------------------------------------------
-
-    def _in_order(
-        self, plan: EpochPlan, first: int, last: int, task: Task
-    ) -> dict[int, tuple[Step, list[Term]]]:
-        """The terms of steps, by number, where they depend on the labels of the step."""
-        memory, planned = self._feed.reservoir, {}
-        labels = None if memory is None else memory.labels.clone()
-        for number in range(first, last):
-            self._method.context.name_draws(*plan.key, number)
-            step = self._planned_step(plan, number, labels, task)
-            planned[number] = step, self._method.terms(step)
-            kept = None if plan.reservoir is None else plan.reservoir.kept(number)
-            if labels is not None and kept is not None:
-                labels.index_copy_(0, kept[1], plan.labels[number].flatten()[kept[0]])
-        return planned
-
-    def _planned_step(
-        self, plan: EpochPlan, number: int, labels: Tensor | None, task: Task
-    ) -> Step:
-        """A step without inputs and logits; without the labels in memory, those are 0."""
-        drawn = None if plan.reservoir is None else plan.reservoir.draws(number)
-        batches = [Batch(None, plan.labels[number], place=(_NotYet(), 0))]
-        if drawn is not None:
-            past = torch.zeros_like(drawn) if labels is None else labels[drawn]
-            for part in torch.split(past, _draw_size(plan, number), dim=1):
-                batches.append(_PlannedReplay(part, self._data.num_classes))
-        return self._feed.step_of(plan, number, task, batches)
-
-    def _kinds(self, step: Step, terms: Sequence[Term]) -> list[tuple[int, int, str]]:
-        """The kind, batch and name of each term."""
-        from remask.engine.kernel import CROSS_ENTROPY, STORED, TAUGHT
-
-        batches, kinds = [step.stream, *step.replays], []
-        for term in terms:
-            known = [own is term.batch for own in batches]
-            if not any(known):
-                raise _NeedsLogitsError
-            if term.stored is None:
-                kind = CROSS_ENTROPY
-            elif isinstance(term.batch, _PlannedReplay):
-                kinds_of = {id(term.batch.recorded): STORED, id(term.batch.by_teacher): TAUGHT}
-                if id(term.stored) not in kinds_of:
-                    raise _NeedsLogitsError
-                kind = kinds_of[id(term.stored)]
-            kinds.append((kind, known.index(True), term.kind(step)))
-        return kinds
-
-    def _field(
-        self, planned: Sequence[tuple[Step, list[Term]]], name: str, missing: float, *shape: int
-    ) -> Tensor:
-        """A field of all terms of the planned steps: [P, T, *shape]."""
-        values = [[getattr(term, name) for term in terms] for _, terms in planned]
-        kind = torch.bool if name == "active" else torch.float32
-        filled = [
-            torch.as_tensor(missing if value is None else value, dtype=kind).expand(shape)
-            for own in values
-            for value in own
-        ]
-        return torch.stack(filled).view(len(values), -1, *shape)
-
-    # ---- Steps ---------------------------------------------------------------------------------
-
     def _take(
         self,
         plan: EpochPlan,
         numbers: Sequence[int],
-        planned: Sequence[tuple[Step, list[Term]]],
+        planned: Sequence[Planned],
         lr: Tensor,
     ) -> Tensor:
         """Take steps with the same kinds of terms, given those of each, or of all in one."""
-        from remask.engine import kernel
+        from remask.engine import kernel, passes
 
         first, last = numbers[0], numbers[-1] + 1
         steps, trials, classes = len(numbers), len(lr), self._data.num_classes
-        kinds, batches, names = zip(*self._kinds(*planned[0]), strict=True)
-        weight = self._field(planned, "weight", 1.0, steps if len(planned) == 1 else 1, trials)
+        kinds, batches, names = zip(*self._planned.kinds(*planned[0]), strict=True)
+        weight = self._planned.field(
+            planned, "weight", 1.0, steps if len(planned) == 1 else 1, trials
+        )
         weight = weight.transpose(1, 2).reshape(steps, len(kinds), trials)
         active, shift, value = (
-            self._field(planned, name, missing, trials, 1, classes).squeeze(3)
+            self._planned.field(planned, name, missing, trials, 1, classes).squeeze(3)
             for name, missing in (("active", True), ("shift", 0.0), ("mask_value", -torch.inf))
         )
         adjusted = torch.where(active, shift, value)
@@ -298,9 +192,9 @@ class CompiledSteps:
 
         def run(trial: int) -> None:
             self._kernel.run_steps(
-                kernel.Net(self._layout.flat[trial], self._layout.layers),
+                passes.Net(self._layout.flat[trial], self._layout.layers),
                 kernel.Teacher(
-                    kernel.Net(copies[trial], self._layout.layers),
+                    passes.Net(copies[trial], self._layout.layers),
                     shares[:, trial].contiguous().numpy(),
                 ),
                 data,
@@ -348,7 +242,7 @@ class CompiledSteps:
 
     def _logits(self, inputs: Tensor, state: State) -> Tensor | None:
         """The logits of inputs [S, B, D] with the parameters or the teacher's: [S, B, K]."""
-        from remask.engine import kernel
+        from remask.engine import passes
 
         known = [
             layout for own, layout in zip(self._states, self._layouts, strict=True) if own is state
@@ -358,7 +252,7 @@ class CompiledSteps:
         logits = np.empty((*inputs.shape[:2], self._data.num_classes), np.float32)
 
         def run(trial: int) -> None:
-            net = kernel.Net(known[0].flat[trial], known[0].layers)
+            net = passes.Net(known[0].flat[trial], known[0].layers)
             self._kernel.compute_logits(net, inputs[trial].contiguous().numpy(), logits[trial])
 
         _in_threads(run, len(inputs))
@@ -383,8 +277,3 @@ def _in_threads(run: Callable[[int], None], trials: int) -> None:
     threads = min(torch.get_num_threads(), trials)
     with ThreadPoolExecutor(threads) if threads > 1 else nullcontext() as pool:
         deque((map if pool is None else pool.map)(run, range(trials)), maxlen=0)
-
-
-def _draw_size(plan: EpochPlan, number: int) -> int:
-    """The samples of each draw of a step."""
-    return 0 if plan.reservoir is None else plan.reservoir.size(number)

@@ -51,17 +51,17 @@ def _compiled(inputs: torch.dtype) -> Kernel:
     """Compile the kernel, or load it from numba's cache, and compare it with autograd."""
     from numba import njit
 
-    from remask.engine import kernel, vectors
+    from remask.engine import kernel, passes, vectors
 
     # The cache sees no changes in other files, and none in a file of the same date and size.
-    sources = [Path(str(module.__file__)).read_bytes() for module in (kernel, vectors)]
+    sources = [Path(str(module.__file__)).read_bytes() for module in (kernel, passes, vectors)]
     digest = hashlib.sha256(b"".join(sources)).hexdigest()
     functions = kernel.run_steps, kernel.compute_logits
     for function in functions:
         function.__qualname__ = f"{function.__name__}_{digest[:12]}"
     for cached in (True, False):
         try:
-            run = Kernel(*(njit(cache=cached, **kernel.OPTIONS)(own) for own in functions))
+            run = Kernel(*(njit(cache=cached, **passes.OPTIONS)(own) for own in functions))
             apart = max(
                 difference(run, inputs, sparse=sparse) for sparse in {False, inputs == torch.uint8}
             )
@@ -89,7 +89,7 @@ class Layout:
             rows.append((inputs, outputs, wide, size, size + deep * wide))
             size += deep * wide + wide
         self.layers = np.array(rows, dtype=np.int64)
-        """See `kernel.Net`."""
+        """See `passes.Net`."""
         trials, size = shapes[0][0], -(-size // _LINE) * _LINE
         room = torch.zeros(trials * size + _LINE)
         flat = room[-room.data_ptr() // 4 % _LINE :][: trials * size].view(trials, size)
@@ -107,7 +107,7 @@ class Layout:
 
 def difference(functions: Kernel, kind: torch.dtype, *, sparse: bool) -> float:
     """How far two steps in the kernel are from the same steps by autograd in float64."""
-    from remask.engine import kernel
+    from remask.engine import kernel, passes
 
     random = torch.Generator().manual_seed(0)
     inputs, hidden, classes, batch, steps = 77, 40, 5, 7, 2
@@ -120,13 +120,13 @@ def difference(functions: Kernel, kind: torch.dtype, *, sparse: bool) -> float:
     parameters = {name: torch.randn(own, generator=random) / 6 for name, own in shapes.items()}
     exact = {name: own[0].double().requires_grad_() for name, own in parameters.items()}
     layout = Layout(parameters, ["0", "1"])
-    net = kernel.Net(layout.flat[0], layout.layers)
+    net = passes.Net(layout.flat[0], layout.layers)
     places, draws = torch.randint(20, (2, steps, batch), generator=random)
     active = torch.tensor([[True, True, True, False, False], [True] * 5])
     losses, logits = np.zeros((steps, 2), np.float32), np.zeros((20, classes), np.float32)
     functions.run_steps(
         net,
-        kernel.Teacher(kernel.Net(layout.flat[0, :0], layout.layers), np.zeros(0, np.float32)),
+        kernel.Teacher(passes.Net(layout.flat[0, :0], layout.layers), np.zeros(0, np.float32)),
         kernel.Samples(samples.numpy(), labels.numpy(), logits[:0]),
         kernel.Samples(samples.numpy(), labels.numpy(), stored.numpy()),
         kernel.Decoding(np.full(inputs, 1 / 255, np.float32), np.zeros(inputs, np.float32), sparse),
