@@ -621,6 +621,3 @@ def test_a_masked_replay_forgets_less_than_er_on_digits(
     # Measured: 35.7 and 16.9 on average, and less with the mask for every seed.
     assert (forgot[1] < forgot[0]).all()
     assert forgot[0].mean() - forgot[1].mean() > 10
-
-
-# ---- The textbook loop of the speed benchmark ---------------------------------------------------
