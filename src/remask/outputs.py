@@ -21,7 +21,7 @@ _BEGINNINGS = {
         (rb"\x37\x7f\x06[\x82\x83]", "the log of an SQLite database"),
         (rb"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7", "the journal of an SQLite database"),
         (rb'.{8}\{"__metadata__":\{"remask":"[0-9a-f]{64}', "a checkpoint"),
-        (rb'\{\s*"format":.{1,40}"sha256":\s*"[0-9a-f]{64}",\s*"learner":', "a learner's manifest"),
+        (rb'\{\s*"format":.{1,40}"sha256":\s*"[0-9a-f]{64}",\s*"content":', "a learner's manifest"),
         (rb"\x93NUMPY", "a NumPy array"),
     )
 }
