@@ -51,10 +51,12 @@ def _compiled(inputs: torch.dtype) -> Kernel:
     """Compile the kernel, or load it from numba's cache, and compare it with autograd."""
     from numba import njit
 
-    from remask.engine import kernel, passes, vectors
+    from remask.engine import emitter, kernel, passes, vectors
 
     # The cache sees no changes in other files, and none in a file of the same date and size.
-    sources = [Path(str(module.__file__)).read_bytes() for module in (kernel, passes, vectors)]
+    sources = [
+        Path(str(module.__file__)).read_bytes() for module in (emitter, kernel, passes, vectors)
+    ]
     digest = hashlib.sha256(b"".join(sources)).hexdigest()
     functions = kernel.run_steps, kernel.compute_logits
     for function in functions:
@@ -80,7 +82,7 @@ class Layout:
 
     def __init__(self, parameters: dict[str, Tensor], names: Sequence[str]) -> None:
         """Move those of the linear layers with these names, in order, each [S, ...]."""
-        from remask.engine.vectors import LANES
+        from remask.engine.emitter import LANES
 
         shapes = [parameters[f"{name}.weight"].shape for name in names]
         rows, size = [], 0

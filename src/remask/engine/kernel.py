@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from remask.engine.emitter import PAIR
 from remask.engine.passes import (
     BLOCK,
     LINE,
@@ -25,7 +26,7 @@ from remask.engine.passes import (
     forward_all,
     list_sample,
 )
-from remask.engine.vectors import LOOK, PAIR
+from remask.engine.vectors import LOOK
 
 CROSS_ENTROPY, STORED, TAUGHT = range(3)
 """Kinds of terms: masked cross-entropy, and distance to stored logits or to those of a teacher."""

@@ -8,14 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from remask.engine.emitter import DESCEND, LANES, PAIR, RELU, SLOPE, STORE
 from remask.engine.vectors import (
-    DESCEND,
-    LANES,
     LOOK,
-    PAIR,
-    RELU,
-    SLOPE,
-    STORE,
     descend_pairs,
     find_pairs,
     multiply,
