@@ -14,14 +14,14 @@ from remask.learner import (
     NoEncoderWarning,
     Progress,
     VisitRejectedError,
-    stacks,
+    candidates,
 )
 from remask.learner import data as deciding
-from remask.learner.evaluation import check_chance, check_drop
+from remask.learner.candidates import candidate_configs, trial_config
 from remask.learner.folder import LearnerFolder
 from remask.learner.manifest import read_manifest
+from remask.learner.measuring import check_chance, check_drop
 from remask.learner.settings import LearnerSettings
-from remask.learner.stacks import candidate_configs, trial_config
 from remask.methods import find_method
 from tests.learner.samples import bits, blobs, create, interrupted, taught
 
@@ -182,16 +182,16 @@ def test_the_chosen_candidate_is_the_one_that_is_saved() -> None:
         "memory/sources": torch.arange(12),
         "stream/counts": torch.arange(4),
     }
-    one = stacks.one_of(state, 2, 3)
+    one = candidates.one_of(state, 2, 3)
     assert one["net/w"].tolist() == [[4.0, 5.0]]
     assert one["memory/sources"].tolist() == [8, 9, 10, 11]
     assert one["stream/counts"].tolist() == [0, 1, 2, 3]
-    three = stacks.copies(one, 3)
+    three = candidates.copies(one, 3)
     assert {name: tensor.shape for name, tensor in three.items()} == {
         name: tensor.shape for name, tensor in state.items()
     }
     assert all(
-        torch.equal(stacks.one_of(three, number, 3)[name], tensor)
+        torch.equal(candidates.one_of(three, number, 3)[name], tensor)
         for number in range(3)
         for name, tensor in one.items()
     )

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from remask.learner import Learner, LearnerError, Progress, staging
+from remask.learner import Learner, LearnerError, Progress
 from remask.learner.manifest import read_manifest
 from tests.learner.samples import bits, blobs, create
 
@@ -41,7 +41,7 @@ def test_a_module_learns_from_its_own_weights_and_needs_its_code_to_be_opened(
     net = Small()
     kernels = net.state_dict()["body.0.weight"].clone()
     create(tmp_path / "a", net=net, lr=0.05, epochs=6)
-    with pytest.raises(LearnerError, match=r"net of your own .* open it with net="):
+    with pytest.raises(LearnerError, match=r"net of this learner is your own .* open it with net="):
         Learner.open(tmp_path / "a")
     learner = Learner.open(tmp_path / "a", net=Small())  # other weights, which do not count
     learner.learn(*blobs(["ant", "bee"]), name="0")
@@ -89,7 +89,7 @@ def test_an_encoder_of_one_s_own_gets_a_head(tmp_path: Path, method: str) -> Non
     manifest = read_manifest(tmp_path / "a")
     assert manifest.data is not None
     assert manifest.data.kept.shape == (96,)
-    with pytest.raises(LearnerError, match=r"encoder of your own.*encoder="):
+    with pytest.raises(LearnerError, match=r"encoder of this learner is your own.*encoder="):
         Learner.open(tmp_path / "a")
     again = Learner.open(tmp_path / "a", encoder=encoder)
     assert again.predict(everyone[0]) == predicted
@@ -145,9 +145,7 @@ def test_means_and_deviations_can_be_given(tmp_path: Path) -> None:
         learner.learn(*blobs(["ant", "bee"]), name="0")
 
 
-def test_features_that_were_computed_are_not_computed_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_features_that_were_computed_are_not_computed_again(tmp_path: Path) -> None:
     class Stop(Exception):  # noqa: N818 - not a failure
         pass
 
@@ -155,7 +153,6 @@ def test_features_that_were_computed_are_not_computed_again(
         if progress.step > 512:
             raise Stop
 
-    monkeypatch.setattr(staging, "_KEEP_SECONDS", 0.0)
     encoder = nn.Sequential(body(), nn.Flatten())
     data = blobs(["ant", "bee"], each=400)
     settings = {"net": "auto", "method": "ridge"}

@@ -3,16 +3,14 @@
 import signal
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import ValidationError
-from rich.progress import TaskID, TimeElapsedColumn
+from rich.progress import TimeElapsedColumn
 
 from remask.cli import learner as o
 from remask.cli.command import Group, Printing, flag, opt, option_for, with_groups
@@ -23,7 +21,6 @@ from remask.experiments.display import DETAIL, progress_bar
 from remask.learner.settings import (
     LearnerError,
     LearnerSettings,
-    NoEncoderWarning,
     VisitRejectedError,
     texts_need_an_encoder,
 )
@@ -54,7 +51,7 @@ def learn(
         Path, opt("FOLDER", "The images, CLASS/NAME.jpg; or FILE.csv, FILE.jsonl of texts.")
     ],
     name: Annotated[str, opt("NAME", "The name of this visit.")],
-    settings: Annotated[dict[str, Any], SETTINGS],
+    settings: Annotated[dict[str, Any], Group((*SETTINGS.options, o.DEVICE))],
     text: o.TextColumn = None,
     label: o.LabelColumn = None,
     skip_unreadable: o.SkipUnreadable = False,
@@ -66,7 +63,6 @@ def learn(
     dry_run: Annotated[
         bool, flag("--dry-run", "Print what would be learnt, and how long.")
     ] = False,
-    device: o.Device = "cpu",
     printer: Printing,
 ) -> None:
     """Teach a learner the classes of images or texts.
@@ -85,57 +81,44 @@ def learn(
     if dry_run:
         with tempfile.TemporaryDirectory() as temporary:
             place = folder if _exists(folder) else Path(temporary) / "learner"
-            learner = _opened(place, given, settings, device)
+            learner = _opened(place, given, settings)
             found = learner.estimate(given, skip_unreadable=skip_unreadable)
         printer.result(found, str(found))
         return
-    learner = _opened(folder, given, settings, device)
-    with _stopping():
-        try:
-            with (
-                o.reported_skips(learner, printer),
-                visit_progress(name, printer.console) as show,
-                _notes(printer),
-            ):
-                visit = learner.learn(
-                    given,
-                    name=name,
-                    discard=discard,
-                    skip_unreadable=skip_unreadable,
-                    max_drop=max_drop,
-                    force=force,
-                    on_progress=show,
-                )
-        except VisitRejectedError as error:
-            errors.print(str(error))
-            raise typer.Exit(REJECTED) from None
-        except KeyboardInterrupt as interrupt:
-            if learner.unfinished is None:
-                errors.print(f"stopped before anything was learnt; {folder} is unchanged.")
-            else:
-                errors.print(
-                    f"stopped; {learner.unfinished} is saved up to here, and {folder} predicts as "
-                    f"before. Run the same command to continue."
-                )
-            number = interrupt.args[0] if interrupt.args else signal.SIGINT
-            raise typer.Exit(128 + number) from None
-    lines = [str(visit)]
-    if not visit.repeated:
-        lines.append(f"  {visit.choice}")
-        if visit.calibration is not None:
-            lines.append(
-                f"  expected calibration error {visit.calibration.ece_before:.1f} % -> "
-                f"{visit.calibration.ece_after:.1f} %, on {visit.calibration.samples} held-out "
-                f"samples"
+    learner = _opened(folder, given, settings)
+    try:
+        with o.reporting(learner, printer), visit_progress(name, printer.console) as show:
+            visit = learner.learn(
+                given,
+                name=name,
+                discard=discard,
+                skip_unreadable=skip_unreadable,
+                max_drop=max_drop,
+                force=force,
+                on_progress=show,
             )
-    printer.result({**visit.model_dump(mode="json"), "repeated": visit.repeated}, *lines)
+    except VisitRejectedError as error:
+        errors.print(str(error))
+        raise typer.Exit(REJECTED) from None
+    except KeyboardInterrupt as interrupt:
+        state = f"before anything was learnt; {folder} is unchanged."
+        if learner.unfinished is not None:
+            state = (
+                f"{learner.unfinished}, which is saved up to here; {folder} predicts as before. "
+                f"Run the same command to continue."
+            )
+        errors.print(f"stopped {state}")
+        raise typer.Exit(128 + (interrupt.args or (signal.SIGINT,))[0]) from None
+    lines = [] if visit.repeated else [visit.choice, visit.calibration]
+    shown = [str(visit), *(f"  {line}" for line in lines if line is not None)]
+    printer.result({**visit.model_dump(mode="json"), "repeated": visit.repeated}, *shown)
 
 
 def _exists(folder: Path) -> bool:
     return (folder.expanduser() / "learner.json").exists()
 
 
-def _opened(folder: Path, data: "Path | TextFile", given: dict[str, Any], device: str) -> "Learner":
+def _opened(folder: Path, data: "Path | TextFile", given: dict[str, Any]) -> "Learner":
     from remask import Learner  # torch: not before it is needed
     from remask.encoders.catalogue import default_encoder
 
@@ -146,15 +129,16 @@ def _opened(folder: Path, data: "Path | TextFile", given: dict[str, Any], device
             f"{data} is not a folder: expected a folder per class, CLASS/NAME.png.{columns}"
         )
     if _exists(folder):
-        own = {key: given[key] for key in ("encoder", "net", "method") if key in given}
-        learner = Learner.open(folder, **own, device=device)
-        _check_same(folder, learner.settings, given)
+        opening = ("encoder", "net", "method", "device")
+        learner = Learner.open(folder, **{key: given[key] for key in opening if key in given})
+        wanted = {key: value for key, value in given.items() if key != "device"}
+        _check_same(folder, learner.settings, wanted)
         return learner
     named = given.get("encoder", "auto")
     lacks_encoder = named == "none" or (named == "auto" and default_encoder("text") is None)
     if lacks_encoder and not isinstance(data, Path):
         raise texts_need_an_encoder()
-    return Learner.create(folder, **given, device=device)
+    return Learner.create(folder, **given)
 
 
 def _check_same(folder: Path, current: LearnerSettings, given: dict[str, Any]) -> None:
@@ -173,39 +157,21 @@ def _check_same(folder: Path, current: LearnerSettings, given: dict[str, Any]) -
 
 
 @contextmanager
-def _notes(printer: Printing) -> Iterator[None]:
-    """Print the warnings of a learner as notes."""
-
-    def show(message: Warning | str, *_: object, **__: object) -> None:
-        printer.note(f"note: {message}")
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", NoEncoderWarning)
-        warnings.showwarning = show
-        yield
-
-
-@contextmanager
 def visit_progress(name: str, console: PlainConsole) -> Iterator[Callable[["VisitProgress"], None]]:
     """Show the progress of a visit: a bar on a terminal, otherwise a line every ten seconds."""
-    phases: dict[str, TaskID] = {}
-    printed = time.monotonic()
+    phase, printed = "", time.monotonic()
     with progress_bar(console, DETAIL, TimeElapsedColumn()) as bar:
-        reading = bar.add_task("reading the samples", total=None, detail="")
+        task = bar.add_task("reading the samples", total=None, detail="")
 
         def show(progress: "VisitProgress") -> None:
-            nonlocal printed
-            phase = progress.phase
-            if phase not in phases:  # each phase has its own speed
-                for task in (reading, *phases.values()):
-                    bar.update(task, visible=False)
-                phases[phase] = bar.add_task(
-                    name, total=progress.steps, completed=progress.step, detail=""
-                )
-            bar.update(phases[phase], completed=progress.step, detail=_detail(progress))
+            nonlocal phase, printed
+            if progress.phase != phase:  # each phase has its own speed
+                phase = progress.phase
+                bar.reset(task, total=progress.steps, completed=progress.step, description=name)
+            bar.update(task, completed=progress.step, detail=_detail(progress))
             if not console.is_terminal and time.monotonic() - printed >= _SECONDS_BETWEEN_LINES:
                 printed = time.monotonic()
-                seconds = bar.tasks[-1].time_remaining
+                seconds = bar.tasks[task].time_remaining
                 most = "at most" if phase == "training" else "about"
                 left = "" if seconds is None else f", {most} {_duration(seconds)} left"
                 console.print(f"{name}: {_detail(progress)}{left}")
@@ -223,22 +189,3 @@ def _duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
-
-
-@contextmanager
-def _stopping() -> Iterator[None]:
-    """Treat SIGTERM and SIGHUP like Ctrl-C."""
-
-    def interrupt(number: int, _: FrameType | None) -> None:
-        raise KeyboardInterrupt(number)
-
-    before = {
-        number: signal.signal(number, interrupt)
-        for number in (signal.SIGTERM, signal.SIGHUP)
-        if signal.getsignal(number) != signal.SIG_IGN  # as under nohup
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -1,11 +1,11 @@
 """`remask predict`, `evaluate`, `history`, `show`, `undo`, `rename`, `forget` and `export`."""
 
+import inspect
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -32,17 +32,24 @@ if TYPE_CHECKING:
 _OWN_CODE = "Your own code, if the learner has any"
 _TEXTS = "Texts instead of images"
 
+
+def _open(folder: Path, **own: Any) -> "Learner":
+    from remask import Learner  # torch: not before it is needed
+
+    return Learner.open(folder, **own)
+
+
 Folder = Annotated[Path, arg("DIR", "The learner's folder.")]
 OWN = Group(
     option(name, f"Its {name}: `module:{kind}`.", "NAME", _OWN_CODE, str)
     for name, kind in (("encoder", "function"), ("net", "function"), ("method", "Class"))
 )
-Own = Annotated[dict[str, Any], OWN]
-
-
-Device = Annotated[
-    str, opt("NAME", "The torch device, such as cuda.", autocompletion=VALUES["device"])
-]
+_FOLDER = inspect.Parameter("folder", inspect.Parameter.KEYWORD_ONLY, annotation=Folder)
+DEVICE = option(
+    "device", "The torch device, such as cuda.", "NAME", None, str, autocompletion=VALUES["device"]
+)
+Opened = Annotated["Learner", Group((_FOLDER, *OWN.options, DEVICE), make=_open)]
+"""The options of a command that opens a learner."""
 Discard = Annotated[bool, flag("--discard", "Discard an unfinished visit.")]
 Abstain = Annotated[
     float | None, opt("ACCURACY", "Name no class where accuracy would be lower, such as 0.9.")
@@ -61,27 +68,20 @@ LabelColumn = Annotated[
 ]
 
 
-Format = StrEnum(
-    "Format", {"ONNX": "onnx", "TORCH_EXPORT": "torch-export", "SAFETENSORS": "safetensors"}
-)
-
-
 @with_groups
 def predict(
-    folder: Folder,
+    *,
+    learner: Opened,
     images: Annotated[
         list[Path],
         arg("IMAGE", "Images, or one folder of them; or FILE.csv, FILE.jsonl of texts."),
     ],
-    *,
     top: Annotated[int, opt("N", "Name the N most probable classes.", min=1)] = 1,
     abstain: Abstain = None,
     unknown: Unknown = None,
     text: TextColumn = None,
     skip_unreadable: SkipUnreadable = False,
     as_csv: Annotated[bool, flag("--csv", "Print CSV, a line per image.")] = False,
-    own: Own,
-    device: Device = "cpu",
     printer: Printing,
 ) -> None:
     """Name the classes of images or texts.
@@ -97,13 +97,12 @@ def predict(
 
     if printer.json and as_csv:
         raise typer.BadParameter("give --json or --csv, not both")
-    learner = open_learner(folder, device=device, **own)
     data: Data = images[0] if len(images) == 1 else images
     if text is not None:
         if len(images) > 1:
             raise typer.BadParameter("give one FILE.csv or FILE.jsonl with --text")
         data = TextFile(images[0], text)
-    with reported_skips(learner, printer):
+    with reporting(learner, printer):
         predictions = learner.predict(
             data, top=top, abstain=abstain, unknown=unknown, skip_unreadable=skip_unreadable
         )
@@ -117,8 +116,8 @@ def predict(
 
 @with_groups
 def evaluate(
-    folder: Folder,
     *,
+    learner: Opened,
     data: Annotated[
         Path,
         opt("FOLDER", "The images, CLASS/NAME.jpg; or FILE.csv, FILE.jsonl of texts."),
@@ -128,8 +127,6 @@ def evaluate(
     abstain: Abstain = None,
     unknown: Unknown = None,
     skip_unreadable: SkipUnreadable = False,
-    own: Own,
-    device: Device = "cpu",
     printer: Printing,
 ) -> None:
     """Measure accuracy on images or texts of known classes.
@@ -140,9 +137,8 @@ def evaluate(
 
     Example: `remask evaluate animals --data photos/test`
     """
-    learner = open_learner(folder, device=device, **own)
     given = labelled_data(data, text, label)
-    with reported_skips(learner, printer):
+    with reporting(learner, printer):
         found = learner.evaluate(
             given, abstain=abstain, unknown=unknown, skip_unreadable=skip_unreadable
         )
@@ -156,7 +152,7 @@ def history(
     page: Annotated[
         Path | None, opt("FILE", "Write a page, .html, or a figure, .png or .svg.")
     ] = None,
-    own: Own,
+    own: Annotated[dict[str, Any], OWN],
     printer: Printing,
 ) -> None:
     """Show the visits of a learner and its accuracy per class.
@@ -197,7 +193,7 @@ def show(folder: Folder, *, printer: Printing) -> None:
 
 
 @with_groups
-def undo(folder: Folder, *, discard: Discard = False, own: Own, printer: Printing) -> None:
+def undo(*, learner: Opened, discard: Discard = False, printer: Printing) -> None:
     """Undo the last visit of a learner.
 
     Repeat it to go back further, by up to `--keep-generations` visits. A class that was forgotten
@@ -205,19 +201,18 @@ def undo(folder: Folder, *, discard: Discard = False, own: Own, printer: Printin
 
     Example: `remask undo animals`
     """
-    undone = open_learner(folder, **own).undo(discard=discard)
+    undone = learner.undo(discard=discard)
     printer.result(undone, str(undone))
 
 
 @with_groups
 def rename(
-    folder: Folder,
+    *,
+    learner: Opened,
     old: Annotated[str, arg("OLD", "The class.")],
     new: Annotated[str, arg("NEW", "Its new name.")],
-    *,
     merge: Annotated[bool, flag("--merge", "Merge OLD into NEW, which exists already.")] = False,
     discard: Discard = False,
-    own: Own,
     printer: Printing,
 ) -> None:
     """Rename a class of a learner, or merge two classes.
@@ -226,22 +221,20 @@ def rename(
 
     Example: `remask rename animals kat cat`
     """
-    open_learner(folder, **own).rename(old, new, merge=merge, discard=discard)
+    learner.rename(old, new, merge=merge, discard=discard)
     done = f"merged {old} with {new}" if merge else f"renamed {old} to {new}"
     printer.result({"old": old, "new": new, "merged": merge}, done)
 
 
 @with_groups
 def forget(
-    folder: Folder,
-    name: Annotated[str, arg("CLASS", "The class to forget.")],
     *,
+    learner: Opened,
+    name: Annotated[str, arg("CLASS", "The class to forget.")],
     retrain: Annotated[
         bool, flag("--retrain", "Train a new net from the memory of the other classes.")
     ] = False,
     yes: Annotated[bool, flag("--yes", "Forget it without asking.")] = False,
-    own: Own,
-    device: Device = "cpu",
     printer: Printing,
 ) -> None:
     """Remove a class from every file of a learner.
@@ -250,7 +243,6 @@ def forget(
 
     Example: `remask forget animals cat`
     """
-    learner = open_learner(folder, device=device, **own)
     if name in learner.classes and not yes:
         confirm(f"Forget {name} permanently?", "forget", "forgotten")
     forgotten = learner.forget(name, retrain=retrain)
@@ -259,13 +251,14 @@ def forget(
 
 @with_groups
 def export(
-    folder: Folder,
     *,
-    to: Annotated[Format, typer.Option(help="The kind of file.")],
+    learner: Opened,
+    to: Annotated[
+        Literal["onnx", "torch-export", "safetensors"], typer.Option(help="The kind of file.")
+    ],
     target: Annotated[
         Path | None, opt("FILE", "Default: the learner's name, in the current folder.", "--output")
     ] = None,
-    own: Own,
     printer: Printing,
 ) -> None:
     """Write the model of a learner for other programs.
@@ -278,18 +271,10 @@ def export(
     """
     from remask.learner.export import SUFFIXES  # torch: not before it is needed
 
-    learner = open_learner(folder, **own)
-    target = target or Path(folder.resolve().name + SUFFIXES[to.value])
+    target = target or Path(learner.folder.resolve().name + SUFFIXES[to])
     check_output(target)
-    exported = learner.export(target, to=to.value)
+    exported = learner.export(target, to=to)
     printer.result({"file": exported}, str(exported))
-
-
-def open_learner(folder: Path, **own: Any) -> "Learner":
-    """Open a learner; torch is imported only now."""
-    from remask import Learner
-
-    return Learner.open(folder, **own)
 
 
 def labelled_data(path: Path, text: str | None, label: str | None) -> "Path | TextFile":
@@ -304,12 +289,18 @@ def labelled_data(path: Path, text: str | None, label: str | None) -> "Path | Te
 
 
 @contextmanager
-def reported_skips(learner: "Learner", printer: Printer) -> Iterator[None]:
-    """Print which files were skipped or ignored while data was read."""
+def reporting(learner: "Learner", printer: Printer) -> Iterator[None]:
+    """Print warnings of a learner as notes, and which files were skipped or ignored."""
     from remask.data.readers import UnreadableImageWarning  # torch: not before it is needed
+    from remask.learner.settings import NoEncoderWarning
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        printer.note(f"note: {message}")
 
     with warnings.catch_warnings():
+        warnings.simplefilter("always", NoEncoderWarning)
         warnings.simplefilter("ignore", UnreadableImageWarning)  # printed below instead
+        warnings.showwarning = show
         yield
     if learner.skipped is not None:
         if line := learner.skipped.unreadable_line:

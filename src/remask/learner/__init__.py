@@ -7,9 +7,14 @@ from remask.lazy_names import lazy_names
 if TYPE_CHECKING:
     from remask.data.readers import Skipped
     from remask.data.texts import TextFile
-    from remask.learner.evaluation import Evaluation
     from remask.learner.learner import Learner
-    from remask.learner.predictions import Abstention, Prediction, Predictions, UnknownTest
+    from remask.learner.predictions import (
+        Abstention,
+        Evaluation,
+        Prediction,
+        Predictions,
+        UnknownTest,
+    )
     from remask.learner.results import (
         Calibration,
         Choice,
@@ -25,15 +30,17 @@ if TYPE_CHECKING:
         NoEncoderWarning,
         VisitRejectedError,
     )
-    from remask.learner.summary import ClassSummary, Estimate, Summary
+    from remask.learner.summary import ClassSummary, Summary
+    from remask.learner.training import Estimate
 
 _MODULES = {
-    "evaluation": "Evaluation",
-    "learner": "Learner Skipped TextFile",
-    "predictions": "Abstention Prediction Predictions UnknownTest",
+    "learner": "Learner TextFile",
+    "predictions": "Abstention Evaluation Prediction Predictions UnknownTest",
+    "reader": "Skipped",
     "results": "Calibration Choice Forgotten Preprocessing Progress Undone Visit",
     "settings": "LearnerError LearnerSettings NoEncoderWarning VisitRejectedError",
-    "summary": "ClassSummary Estimate Summary",
+    "summary": "ClassSummary Summary",
+    "training": "Estimate",
 }
 
 __all__ = [

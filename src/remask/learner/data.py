@@ -117,11 +117,11 @@ def measured(
     return data.model_copy(update={"seen": moments(rows, learnt, _scale(form))})
 
 
-def moments(inputs: StoredRows, rows: np.ndarray, scale: float) -> Normalisation:
+def moments(inputs: StoredRows, rows: np.ndarray, scale: float = 1.0) -> Normalisation:
     """Compute the mean and standard deviation of each channel, or for features one deviation.
 
-    Features keep their geometry: they are centred and divided by one number, so that their mean
-    squared length is 100, about that of the digits for which the learning rates are meant.
+    Features are centred and divided by one number, so that their mean squared length is 100, about
+    that of the digits for which the learning rates are meant.
     """
     axes = (0, *range(2, len(inputs.shape)))
     count, total, squares = 0, 0.0, 0.0
@@ -184,7 +184,7 @@ def _check_kind(encoder: Encoder, inputs: InputFormat) -> None:
 
 
 def _image_size(encoder: Encoder, source: SampleReader, form: InputFormat) -> tuple[int, int]:
-    """The encoder's own size; if that is the default of 128 pixels, 224 for larger images."""
+    """Return the encoder's size; if that is the default of 128 pixels, 224 for larger images."""
     first = source.first_size() if isinstance(source, ImageReader) else form.shape[1:]
     side = encoder.image_size or _SMALL_SIDE
     if side == _SMALL_SIDE and min(first) > _SMALL_SIDE:

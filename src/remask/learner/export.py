@@ -68,7 +68,6 @@ def export_model(
     net: nn.Module,
     path: Path,
     to: ExportFormat,
-    *,
     classes: Sequence[str],
     preprocessing: Preprocessing,
     abstentions: Sequence[Abstention] = (),
@@ -87,12 +86,10 @@ def export_model(
         check_output(target)
     module = _Exportable(copy.deepcopy(net), preprocessing).eval().requires_grad_(False)
     description = _describe(to, classes, preprocessing, abstentions)
-    write, read = _WAYS[to]
     example = _random_inputs(module, preprocessing, 2)
     try:
         with _quiet(), torch.no_grad():
-            data = write(module, example, json.dumps(description))
-            run = read(data, module)
+            data, run = _WAYS[to](module, example, json.dumps(description))
             checked = [_random_inputs(module, preprocessing, size) for size in _CHECKED_BATCHES]
             differences = [(run(inputs) - module(inputs)).abs().max() for inputs in checked]
             difference = float(torch.stack(differences).max())
@@ -119,9 +116,9 @@ def export_model(
 class _Exportable(nn.Module):
     """From raw inputs to probabilities."""
 
-    def __init__(self, net: nn.Module, preprocessing: Preprocessing) -> None:
+    def __init__(self, net: nn.Module, how: Preprocessing) -> None:
         super().__init__()
-        how, self.net = preprocessing, net
+        self.net = net
         self.normalise: nn.Module = nn.Identity()  # for an encoder, which takes raw inputs
         if how.scale != 1 or how.mean is not None:
             self.normalise = Normalise(how, how.input_shape)
@@ -133,26 +130,22 @@ class _Exportable(nn.Module):
 
 
 def _describe(
-    to: str,
-    classes: Sequence[str],
-    preprocessing: Preprocessing,
-    abstentions: Sequence[Abstention],
+    to: str, classes: Sequence[str], how: Preprocessing, abstentions: Sequence[Abstention]
 ) -> dict[str, Any]:
-    shape = preprocessing.input_shape
-    inside = to != "safetensors"
-    steps = {"scale": preprocessing.scale, "mean": preprocessing.mean, "std": preprocessing.std}
-    raw = inside or steps == _UNCHANGED or preprocessing.input_type == torch.int64
-    taken = str(preprocessing.input_type if raw else torch.float32).removeprefix("torch.")
+    shape, inside = how.input_shape, to != "safetensors"
+    steps = {"scale": how.scale, "mean": how.mean, "std": how.std}
+    raw = inside or steps == _UNCHANGED or how.input_type == torch.int64
+    taken = str(how.input_type if raw else torch.float32).removeprefix("torch.")
     image = None
     if len(shape) == 3:
         image = {
             "mode": {1: "L", 3: "RGB"}.get(shape[0]),
-            "height": shape[-2],
-            "width": shape[-1],
+            "height": shape[1],
+            "width": shape[2],
             "orientation": "upright, by EXIF",
             "background": "white",
             "crop": "centre, to the aspect ratio of height and width",
-            "resize": preprocessing.resize,
+            "resize": how.resize,
             "pillow": "ImageOps.fit(ImageOps.exif_transpose(image), (width, height), "
             "Image.Resampling.BILINEAR)",
             "layout": "channels, height, width",
@@ -186,20 +179,14 @@ def _trace(module: nn.Module, example: Tensor) -> torch.export.ExportedProgram:
     return program
 
 
-def _write_torch_export(module: nn.Module, example: Tensor, note: str) -> bytes:
+def _torch_export(module: "_Exportable", example: Tensor, note: str) -> tuple[bytes, _Run]:
     stream = io.BytesIO()
     torch.export.save(_trace(module, example), stream, extra_files={_NOTE: note})
-    return stream.getvalue()
+    return stream.getvalue(), torch.export.load(io.BytesIO(stream.getvalue())).module()
 
 
-def _read_torch_export(data: bytes, _: nn.Module) -> _Run:
-    loaded = torch.export.load(io.BytesIO(data)).module()
-    return lambda inputs: loaded(inputs)
-
-
-def _write_onnx(module: nn.Module, example: Tensor, note: str) -> bytes:
-    for name in ("onnx", "onnxscript", "onnxruntime"):
-        _import_for_onnx(name)
+def _onnx(module: "_Exportable", example: Tensor, note: str) -> tuple[bytes, _Run]:
+    _, _, runtime = map(_import_for_onnx, ("onnx", "onnxscript", "onnxruntime"))
     program = torch.onnx.export(
         _trace(module, example),
         dynamo=True,
@@ -217,40 +204,25 @@ def _write_onnx(module: nn.Module, example: Tensor, note: str) -> bytes:
     classes = json.dumps(json.loads(note)["classes"])
     for key, value in ((_NOTE, note), ("classes", classes)):
         proto.metadata_props.add(key=key, value=value)
-    return bytes(proto.SerializeToString())
-
-
-def _read_onnx(data: bytes, _: nn.Module) -> _Run:
-    runtime = _import_for_onnx("onnxruntime")
+    data = bytes(proto.SerializeToString())
     session = runtime.InferenceSession(data, providers=["CPUExecutionProvider"])
-    return lambda inputs: torch.from_numpy(session.run(None, {_INPUTS: inputs.numpy()})[0])
+    return data, lambda raw: torch.from_numpy(session.run(None, {_INPUTS: raw.numpy()})[0])
 
 
-def _write_safetensors(module: nn.Module, _: Tensor, note: str) -> bytes:
-    assert isinstance(module, _Exportable)
+def _safetensors(module: "_Exportable", _: Tensor, note: str) -> tuple[bytes, _Run]:
     tensors = {
         name: tensor.detach().clone(memory_format=torch.contiguous_format)
         for name, tensor in module.net.state_dict().items()
     }
-    return safetensors.torch.save(tensors, metadata={_NOTE: note})
-
-
-def _read_safetensors(data: bytes, module: nn.Module) -> _Run:
-    assert isinstance(module, _Exportable)
-    loaded = copy.deepcopy(module)
+    data, loaded = safetensors.torch.save(tensors, metadata={_NOTE: note}), copy.deepcopy(module)
     for tensor in (*loaded.net.parameters(), *loaded.net.buffers()):
         tensor.zero_()  # so that every weight is read from the file
     loaded.net.load_state_dict(safetensors.torch.load(data))
-    return loaded
+    return data, loaded
 
 
-_WAYS: dict[
-    str, tuple[Callable[[nn.Module, Tensor, str], bytes], Callable[[bytes, nn.Module], _Run]]
-] = {
-    "onnx": (_write_onnx, _read_onnx),
-    "torch-export": (_write_torch_export, _read_torch_export),
-    "safetensors": (_write_safetensors, _read_safetensors),
-}
+_WAYS = {"onnx": _onnx, "torch-export": _torch_export, "safetensors": _safetensors}
+"""Each returns the bytes of a file, and a function that predicts with what was read back."""
 
 
 def _import_for_onnx(name: str) -> Any:
@@ -276,17 +248,16 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _random_inputs(net: nn.Module, preprocessing: Preprocessing, count: int) -> Tensor:
-    """Inputs with the distribution that the preprocessing was made for."""
-    random = torch.Generator().manual_seed(count)
-    shape = (count, *preprocessing.input_shape)
-    if preprocessing.input_type == torch.uint8:
+def _random_inputs(net: nn.Module, how: Preprocessing, count: int) -> Tensor:
+    """Return inputs with the distribution that the preprocessing was made for."""
+    random, shape = torch.Generator().manual_seed(count), (count, *how.input_shape)
+    if how.input_type == torch.uint8:
         return torch.randint(0, 256, shape, dtype=torch.uint8, generator=random)
-    if preprocessing.input_type == torch.int64:
-        tables = [each for each in net.modules() if isinstance(each, nn.Embedding)]
-        ids = min((table.num_embeddings for table in tables), default=2)
-        return torch.randint(0, ids, shape, generator=random)
-    per_channel = (-1, *[1] * (len(preprocessing.input_shape) - 1))
-    mean = torch.tensor(preprocessing.mean or [0.0]).view(per_channel)
-    std = torch.tensor(preprocessing.std or [1.0]).view(per_channel)
-    return (torch.randn(shape, generator=random) * std + mean) / preprocessing.scale
+    if how.input_type == torch.int64:
+        tables = [each.num_embeddings for each in net.modules() if isinstance(each, nn.Embedding)]
+        return torch.randint(0, min(tables, default=2), shape, generator=random)
+    per_channel = (-1, *[1] * (len(how.input_shape) - 1))
+    mean, std = (
+        torch.tensor(own).view(per_channel) for own in (how.mean or [0.0], how.std or [1.0])
+    )
+    return (torch.randn(shape, generator=random) * std + mean) / how.scale

@@ -1,11 +1,8 @@
 """The learner: one model in a folder, which learns new classes visit after visit."""
 
-import copy
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Any
 
 import torch
 from pydantic import ValidationError
@@ -13,21 +10,20 @@ from torch import nn
 
 from remask import __version__
 from remask.data.classes import checked_name, class_name
-from remask.data.readers import Labels, SampleReader, Skipped, UnreadableImageWarning
+from remask.data.readers import Labels
 from remask.data.texts import TextFile as TextFile
-from remask.data.user_data import Data, read
-from remask.errors import DataError, RemaskError
+from remask.data.user_data import Data
+from remask.errors import DataError
 from remask.files import AnyPath
-from remask.learner.calibration import find_abstention
-from remask.learner.changes import forget, rename, undo
+from remask.learner.candidates import check_settings
 from remask.learner.data import NO_ENCODER, lacks_encoder
-from remask.learner.evaluation import MAX_DROP, Evaluation, evaluate
 from remask.learner.folder import LearnerFolder
-from remask.learner.manifest import MANIFEST, Manifest
+from remask.learner.forgetting import forget
+from remask.learner.manifest import Learnt, Manifest
+from remask.learner.measuring import MAX_DROP
 from remask.learner.model import EncoderGiven, Model, NetGiven, check_given, is_own_encoder, name_of
-from remask.learner.predictions import Abstention, Predictions
-from remask.learner.results import Calibration, Forgotten, Preprocessing, Undone, Visit, listed
-from remask.learner.scoring import Predictor
+from remask.learner.reader import LearnerReader
+from remask.learner.results import Forgotten, Undone, Visit, listed
 from remask.learner.settings import (
     AUTO,
     NONE,
@@ -35,52 +31,31 @@ from remask.learner.settings import (
     LearnerError,
     LearnerSettings,
     NoEncoderWarning,
-    NoHeldOutError,
-    SettingOptions,
-    damaged,
 )
-from remask.learner.stacks import check_settings
 from remask.learner.staging import OnProgress
-from remask.learner.summary import Estimate, Summary, estimate, summary
+from remask.learner.training import Estimate, estimate
 from remask.learner.visit import VisitRun, stage_visit
 from remask.methods import Method
 from remask.setting_types import describe_errors
 
 if TYPE_CHECKING:
-    from remask.learner.export import Exported
+    pass
 
 _USUAL_ACCURACIES = (0.8, 0.9, 0.95, 0.99)
 
 
-@contextmanager
-def _data_errors() -> Iterator[None]:
-    """Raise errors of reading data as LearnerError."""
-    try:
-        yield
-    except DataError as error:
-        raise LearnerError(str(error)) from error
-
-
-class Learner:
+class Learner(LearnerReader):
     """One model for years: it learns new classes, predicts, survives restarts, and forgets.
 
     Made by `create` or `open`. Any number of processes may open and read a learner. `learn`,
-    `forget`, `undo` and `rename` hold a lock while they run, and continue from the newest
-    generation, whichever process wrote it. They wait `lock_seconds` for the lock, then raise
-    LockHeldError.
+    `forget`, `undo` and `rename` wait for a lock, or raise LockHeldError, and continue from the
+    newest generation.
     """
 
     lock_seconds: float = 5.0
     """How long to wait for another process that changes the learner."""
-
     checkpoint_seconds: float = 60.0
     """How often a visit is saved while it is being learnt."""
-
-    def __init__(self, folder: LearnerFolder, model: Model) -> None:
-        self._folder, self._model = folder, model
-        self._predictor = Predictor(folder, model)
-        self.skipped: Skipped | None = None
-        """The files that the latest learn, predict or evaluate did not read, and why."""
 
     @classmethod
     def create(
@@ -91,7 +66,7 @@ class Learner:
         net: str | nn.Module = "auto",
         method: str | type[Method] = "auto",
         device: torch.device | str = "cpu",
-        **settings: Unpack[SettingOptions],
+        **settings: Any,
     ) -> "Learner":
         """Create a learner in a folder that is empty or does not exist. Raises LearnerError.
 
@@ -108,15 +83,9 @@ class Learner:
             settings: See `LearnerSettings`, which describes all of them.
 
         """
-        for what, own in (("net", net), ("encoder", encoder)):
-            if not isinstance(own, str | nn.Module):
-                raise LearnerError(f"{what}={own!r:.60}: give a name or an nn.Module")
+        given = {"encoder": encoder, "net": net, "method": name_of(method)}
+        named = {k: OWN_MODULE if isinstance(own, nn.Module) else own for k, own in given.items()}
         try:
-            named = {
-                "encoder": encoder if isinstance(encoder, str) else OWN_MODULE,
-                "net": net if isinstance(net, str) else OWN_MODULE,
-                "method": name_of(method),
-            }
             chosen = LearnerSettings.model_validate({**named, **settings})
         except ValidationError as error:
             raise LearnerError(describe_errors(error)) from None
@@ -126,9 +95,8 @@ class Learner:
             model.net_builder(chosen.net)
         if isinstance(encoder, str) and encoder not in (AUTO, NONE) and not is_own_encoder(encoder):
             model.encoder(encoder, None)  # a missing package is reported now
-        manifest = Manifest(remask=__version__, settings=chosen)
-        path = Path(folder).expanduser()
-        weights = model.own_weights()
+        manifest, path = Manifest(remask=__version__, settings=chosen), Path(folder).expanduser()
+        weights = {} if model.own_net is None else model.own_net.state_dict()
         return cls(LearnerFolder.create(path, manifest, weights, cls.lock_seconds), model)
 
     @classmethod
@@ -147,12 +115,8 @@ class Learner:
         """
         opened = LearnerFolder.open(Path(folder).expanduser())
         settings, data = opened.manifest.settings, opened.manifest.data
-        check_given(settings, net, encoder)
+        check_given(settings, net, encoder, method)
         model = Model(settings, net, encoder, method, device)
-        try:
-            check_settings(settings, model.method)
-        except RemaskError as error:
-            raise damaged(opened.path / MANIFEST, f"settings: {error}") from error
         if data is not None:
             model.features(data)
             model.net_builder(data.net)
@@ -176,14 +140,14 @@ class Learner:
 
         An interrupted visit continues when it is started again with the same name and data; with
         other data, `discard=True` discards it first. If a visit of this name was learnt already,
-        nothing is learnt again and its result is returned. With `skip_unreadable`, files that
-        cannot be read are skipped, and a warning names them. `on_progress` is called after every
-        step; if it raises, a checkpoint is saved, as for Ctrl-C.
+        its result is returned. With `skip_unreadable`, files that cannot be read are skipped, and a
+        warning names them. `on_progress` is called after every step; if it raises, a checkpoint is
+        saved, as for Ctrl-C.
 
         Raises VisitRejectedError if on held-out samples the learner would be no better than
-        guessing, or if the visit costs earlier classes more than `max_drop` points; see
-        `remask.learner.evaluation` for what is measured. The learner is then as it was before. With
-        `force`, the visit is committed nevertheless, without training again.
+        guessing, or if the visit costs earlier classes more than `max_drop` points. The learner is
+        then as it was before. With `force`, the visit is committed nevertheless, without training
+        again.
         """
         with self._folder.writing(self.lock_seconds):
             with self._reading(data, labels, skip_unreadable) as source:
@@ -206,14 +170,10 @@ class Learner:
     def forget(self, name: str | int, *, retrain: bool = False) -> Forgotten:
         """Remove a class for good: its output, its samples and what was stored with them.
 
-        Every file that held them is written again, and earlier generations are removed. An
-        unfinished visit is discarded. A head in closed form becomes that of a learner that never
-        saw the class (`Forgotten.exact`).
-        Otherwise the other weights, which were trained on the class, stay
-        (`Forgotten.not_promised`), unless `retrain` trains a new net from the remaining memory.
-
-        Raises LearnerError. Then nothing has changed, unless the message says that the class is
-        forgotten but a file cannot be removed.
+        Every file that held them is written again; earlier generations and an unfinished visit
+        are removed. A head in closed form becomes that of a learner that never saw the class.
+        Otherwise the other weights, which were trained on the class, stay, unless `retrain` trains
+        a new net from the remaining memory. Raises LearnerError.
         """
         with self._folder.writing(self.lock_seconds):
             return forget(self._folder, self._model, self._known(name), retrain=retrain)
@@ -221,215 +181,55 @@ class Learner:
     def undo(self, *, discard: bool = False) -> Undone:
         """Return to the state before the last visit. Raises LearnerError.
 
-        It can be repeated `keep_generations` times. `forget` removes earlier generations, so a
-        forgotten class does not return. `discard` discards an unfinished visit, which is an error
-        otherwise.
+        It can be repeated `keep_generations` times. A forgotten class does not return. `discard`
+        discards an unfinished visit, which is an error otherwise.
         """
         with self._folder.writing(self.lock_seconds):
             self._check_finished(discard=discard)
-            return undo(self._folder)
+            now = self._manifest
+            if not now.earlier:
+                raise LearnerError(
+                    f"{self._folder.path} has no earlier generation to return to. It keeps at most "
+                    f"{now.settings.keep_generations} (keep_generations), and forgetting a class "
+                    f"removes them. Nothing was changed."
+                )
+            then = now.earlier[-1]
+            restored = {name: getattr(then, name) for name in Learnt.model_fields}
+            restored |= {"history": now.history[: then.visits], "earlier": now.earlier[:-1]}
+            self._folder.commit(now.model_copy(update=restored))
+        removed = tuple(name for name in now.known if name not in then.known)
+        undone = ", ".join(visit.name for visit in now.history[then.visits :])
+        return Undone(undone, tuple(then.known), removed)
 
     def rename(
         self, old: str | int, new: str | int, *, merge: bool = False, discard: bool = False
     ) -> None:
         """Rename a class, also in the history and in earlier generations. Raises LearnerError.
 
-        If there is a class `new` already, `merge` makes one class of both: their probabilities are
-        added, and new samples train the output of the one that was learnt first. `discard` discards
-        an unfinished visit, which is an error otherwise.
+        If there is a class `new` already, `merge` makes one class of both, whose probabilities are
+        added. `discard` discards an unfinished visit, which is an error otherwise.
         """
         with self._folder.writing(self.lock_seconds):
             self._check_finished(discard=discard)
-            with _data_errors():
-                rename(self._folder, self._known(old), class_name(new), merge=merge)
-
-    def predict(
-        self,
-        data: Data,
-        *,
-        top: int = 1,
-        abstain: float | None = None,
-        unknown: float | None = None,
-        skip_unreadable: bool = False,
-    ) -> Predictions:
-        """Predict the class of each sample, among the known classes.
-
-        Args:
-            data: Images, arrays or texts, as for `learn`, without labels.
-            top: How many of the most probable classes to return.
-            abstain: The accuracy wanted on the samples that are answered, such as 0.9. No class is
-                named below the confidence that reaches it on held-out samples;
-                `Predictions.abstention` has the confidence and the share of samples above it.
-            unknown: Mark samples that resemble no known class, at this rate of false alarms on
-                samples of known classes, such as 0.05. It is calibrated on held-out samples.
-            skip_unreadable: Skip files that cannot be read; a warning names them.
-
-        Raises LearnerError.
-
-        """
-        if type(top) is not int or top < 1:
-            raise LearnerError(f"top={top!r:.60}: give a whole number of classes, at least 1")
-        self._predictor.scorer()
-        with self._reading(data, None, skip_unreadable, labelled=False) as source:
-            found, *_ = self._predictor.predictions(source, top, abstain, unknown)
-        return found
-
-    def evaluate(
-        self,
-        data: Data,
-        labels: Labels = None,
-        *,
-        abstain: float | None = None,
-        unknown: float | None = None,
-        skip_unreadable: bool = False,
-    ) -> Evaluation:
-        """Measure accuracy, confusions and calibration on samples whose classes are given.
-
-        Samples of unknown classes are counted separately. `abstain`, `unknown` and
-        `skip_unreadable` are those of `predict`. Raises LearnerError.
-        """
-        self._predictor.scorer()
-        with self._reading(data, labels, skip_unreadable) as source:
-            predicted, scores, distances = self._predictor.predictions(source, 1, abstain, unknown)
-        return evaluate(scores, source.names or [], self.classes, predicted, distances)
-
-    def evaluate_held_out(self) -> Evaluation:
-        """Measure on held-out samples, which it never learns from. Raises LearnerError."""
-        scores, truth = self._predictor.held_out_scores()
-        names = [self.classes[column] for column in truth.tolist()]
-        return evaluate(scores, names, self.classes, Predictions.of(scores, self.classes))
-
-    def refresh(self) -> bool:
-        """Read the newest generation; return whether another process has changed the learner."""
-        before = self._manifest.generation
-        self._folder.refresh()
-        return self._manifest.generation != before
-
-    def export(
-        self, path: AnyPath, to: Literal["onnx", "torch-export", "safetensors"]
-    ) -> "Exported":
-        """Write the model as a file for other programs, and PATH.json beside it.
-
-        ONNX and torch.export files take raw inputs and return probabilities over `classes`; the
-        encoder is inside. A safetensors file has the weights of `net()`. The file is read back, and
-        must predict the same before it takes its place. Raises LearnerError and
-        MissingPackageError.
-        """
-        from remask.learner.export import export_model  # few export
-
-        target = Path(path).expanduser()
-        if self._folder.path.resolve() in target.resolve().parents:
-            raise LearnerError(
-                f"{target} is in the learner's own folder, where other files are removed: choose "
-                f"another folder"
-            )
-        how, abstain = self.preprocessing, self.abstentions()
-        return export_model(
-            self.net(), target, to, classes=self.classes, preprocessing=how, abstentions=abstain
-        )
-
-    def abstentions(self) -> list[Abstention]:
-        """Return the confidence that usual accuracies need; none without held-out samples."""
-        try:
-            scores, truth = self._predictor.held_out_scores()
-        except NoHeldOutError:
-            return []
-        return [find_abstention(scores, truth, wanted) for wanted in _USUAL_ACCURACIES]
-
-    def net(self) -> nn.Module:
-        """Return a copy of the module that predicts, on the CPU.
-
-        It maps inputs [B, *input_shape] that went through `preprocessing` to scores over `classes`,
-        in their order, whose softmax are the learner's probabilities.
-        """
-        return copy.deepcopy(self._predictor.scorer()).cpu()
-
-    def show(self) -> Summary:
-        """Return classes, samples, settings, generations, calibration and size of the learner."""
-        return summary(self._folder)
-
-    def __repr__(self) -> str:
-        manifest = self._manifest
-        return (
-            f"<Learner {str(self._folder.path)!r}: {len(manifest.known)} classes in "
-            f"{len(manifest.history)} visits, {manifest.settings.net}, {manifest.settings.method}>"
-        )
-
-    def _repr_html_(self) -> str:
-        return self.show()._repr_html_()
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The names of the known classes, in the order of learning."""
-        return tuple(self._manifest.known)
-
-    @property
-    def history(self) -> list[Visit]:
-        """The visits so far."""
-        return list(self._manifest.history)
-
-    @property
-    def settings(self) -> LearnerSettings:
-        """The settings that the learner was created with."""
-        return self._manifest.settings
-
-    @property
-    def calibration(self) -> Calibration | None:
-        """Calibration on held-out samples; None before any visit."""
-        return self._manifest.calibration
-
-    @property
-    def unfinished(self) -> str | None:
-        """The name of an unfinished visit, if there is one."""
-        note = self._folder.visit.note()
-        return None if note is None or note.rejected else note.name
-
-    @property
-    def preprocessing(self) -> Preprocessing:
-        """What inputs go through before `net()`. Raises LearnerError before the first visit."""
-        data = self._manifest.data
-        if data is None:
-            raise LearnerError(f"{self._folder.path} has not learnt anything yet")
-        form = data.inputs
-        if form.is_text:
-            raise LearnerError(
-                "a learner of texts has no preprocessing and cannot be exported: splitting a text "
-                "into tokens cannot be part of an ONNX or torch.export file. Use the learner itself"
-            )
-        return Preprocessing(
-            input_shape=form.shape,
-            input_type=form.tensor_type,
-            resize="bilinear" if form.is_image and form.dtype == "uint8" else None,
-            **data.seen.model_dump(),
-        )
-
-    @property
-    def _manifest(self) -> Manifest:
-        return self._folder.manifest
-
-    @contextmanager
-    def _reading(
-        self, data: Data, labels: Labels, skip_unreadable: bool, *, labelled: bool = True
-    ) -> Iterator[SampleReader]:
-        """Read data; then report what was skipped. Errors of the data are LearnerError."""
-        known, size = self._manifest.data, self.settings.image_size
-        with _data_errors():
-            source = read(
-                data,
-                labels,
-                labelled=labelled,
-                expected=None if known is None else known.inputs,
-                size=size,
-                skip_unreadable=skip_unreadable,
-            )
-            yield source
-        self.skipped = source.skipped
-        if line := source.skipped.unreadable_line:
-            warnings.warn(line, UnreadableImageWarning, stacklevel=4)
+            now, old, new = self._manifest, self._known(old), _checked(new)
+            if old == new:
+                raise LearnerError(f"the class is already called {old!r}. Nothing was changed.")
+            if new in now.known and not merge:
+                raise LearnerError(
+                    f"there is already a class {new!r}. Choose another name, or make one class of "
+                    f"both: merge=True (--merge)."
+                )
+            if new not in now.known and merge:
+                raise LearnerError(
+                    f"cannot merge {old!r} with {new!r}: {new!r} is not a known class."
+                )
+            history = tuple(visit.renamed(old, new) for visit in now.history)
+            earlier = tuple(each.renamed(old, new) for each in now.earlier)
+            update = {"history": history, "earlier": earlier}
+            self._folder.commit(now.renamed(old, new).model_copy(update=update))
 
     def _known(self, name: str | int) -> str:
-        with _data_errors():
-            name = class_name(name)
+        name = _checked(name)
         if name not in self._manifest.known:
             raise LearnerError(
                 f"unknown class {name!r}: the learner knows {listed(self.classes) or 'none'}"
@@ -442,3 +242,11 @@ class Learner:
                 f"the visit {unfinished!r} is not finished. Finish it first, or discard it: "
                 f"discard=True (--discard)."
             )
+
+
+def _checked(name: str | int) -> str:
+    """Return the name of a class, or raise LearnerError."""
+    try:
+        return class_name(name)
+    except DataError as error:
+        raise LearnerError(str(error)) from error

@@ -103,6 +103,11 @@ class Learnt(Record):
             raise ValueError("the known classes do not fit the state")
         return self
 
+    def renamed(self, old: str, new: str) -> Self:
+        """Return the same with another name for a class."""
+        classes = tuple(new if own == old else own for own in self.classes)
+        return self.model_copy(update={"classes": classes})
+
     @property
     def outputs(self) -> int:
         """The number of outputs of the head.

@@ -53,15 +53,19 @@ class Model:
     ) -> None:
         """Find the method and the device. Raises LearnerError."""
         self.settings = settings
-        self.method = _find_method(settings, method)
+        self.method: type[Method] | None = None
         """The method that trains a net; None if only heads in closed form are used."""
+        if isinstance(method, type):
+            self.method = method
+        elif settings.method not in CLOSED_FORM:
+            name = AUTO_METHOD if settings.method == AUTO else settings.method
+            self.method = find_method(name)
         try:
             check_device(str(device))
         except SettingsError as error:
             raise LearnerError(str(error)) from None
         self.device = torch.empty(1, device=device).device
         self._given_net, self._given_encoder = net, encoder
-        self._builder: tuple[str, NetBuilder] | None = None
         self._encoder: Encoder | None = None
         self.own_net: nn.Module | None = None
         """A copy of the module that the user gave as net."""
@@ -72,21 +76,11 @@ class Model:
 
     def net_builder(self, name: str) -> NetBuilder:
         """Return the function (shape of an input, outputs) -> net. Raises UnknownNameError."""
-        if self._builder is None or self._builder[0] != name:
-            own = self._given_net
-            if self.own_net is not None:
-                builder: NetBuilder = _with_new_head(self.own_net)
-            elif own is not None and not isinstance(own, str | nn.Module):
-                builder = own
-            else:
-                builder = linear if name == LINEAR else net_builder(name)
-            self._builder = name, builder
-        return self._builder[1]
-
-    def own_weights(self) -> dict[str, Tensor]:
-        """Return copies of the weights that the user gave."""
-        state = {} if self.own_net is None else self.own_net.state_dict()
-        return {name: tensor.detach().cpu().clone() for name, tensor in state.items()}
+        if self.own_net is not None:
+            return _with_new_head(self.own_net)
+        if callable(self._given_net):
+            return self._given_net
+        return linear if name == LINEAR else net_builder(name)
 
     def load_own_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Load stored weights into the module that the user gave, if any. Raises LearnerError."""
@@ -186,20 +180,24 @@ class Features(nn.Module):
 
 
 def check_given(
-    settings: LearnerSettings, net: NetGiven | None, encoder: EncoderGiven | None
+    settings: LearnerSettings,
+    net: NetGiven | None,
+    encoder: EncoderGiven | None,
+    method: type[Method] | str | None,
 ) -> None:
     """Raise LearnerError if code that is not stored is missing, or differs from the settings.
 
     Nothing that the settings name is imported unless the caller names it as well.
     """
-    for what, article, given, named, own in (
-        ("net", "a", net, settings.net, is_own_net(settings.net)),
-        ("encoder", "an", encoder, settings.encoder, is_own_encoder(settings.encoder)),
+    for what, given, named, own in (
+        ("net", net, settings.net, is_own_net(settings.net)),
+        ("encoder", encoder, settings.encoder, is_own_encoder(settings.encoder)),
+        ("method", method, settings.method, names_own_code(settings.method)),
     ):
         if given is None and own:
             raise LearnerError(
-                f"this learner has {article} {what} of your own ({named}), whose code is not "
-                f"stored: open it with {what}=... (--{what}), as it was created"
+                f"the {what} of this learner is your own ({named}), and code is not stored: open "
+                f"it with {what}=... (--{what}), as it was created"
             )
         if isinstance(given, str) and given != named:
             raise LearnerError(f"this learner has the {what} {named!r}, not {given!r}")
@@ -232,21 +230,6 @@ def linear(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)
     return nn.Sequential(nn.Flatten(), layer)
-
-
-def _find_method(
-    settings: LearnerSettings, given: type[Method] | str | None
-) -> type[Method] | None:
-    if isinstance(given, type):
-        return given
-    if settings.method in CLOSED_FORM:
-        return None
-    if names_own_code(settings.method) and given != settings.method:
-        raise LearnerError(
-            f"this learner has a method of your own, {settings.method!r}, whose code is not "
-            f"stored: open it with method={settings.method!r}, or with the class"
-        )
-    return find_method(AUTO_METHOD if settings.method == AUTO else settings.method)
 
 
 def _with_new_head(module: nn.Module) -> NetBuilder:

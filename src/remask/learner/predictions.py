@@ -1,4 +1,4 @@
-"""Results of `predict`; `str()` of them is for people."""
+"""Results of `predict` and `evaluate`; `str()` of them is for people."""
 
 import csv
 import io
@@ -6,17 +6,21 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, overload
 
+import numpy as np
+import numpy.typing as npt
 from torch import Tensor
 
 from remask.files import AnyPath
-from remask.learner.results import html_table, listed, paragraphs
+from remask.learner.results import Shown, listed
 from remask.outputs import write_output
 
 _MOST_NAMED = 6  # classes in a repr
+_MOST_COLUMNS = 20  # of a confusion matrix that is printed
+_MOST_CONFUSIONS = 10
 
 
 @dataclass(frozen=True)
@@ -35,21 +39,21 @@ class Abstention:
     """Number of held-out samples."""
 
     def __str__(self) -> str:
-        wanted = f"{100 * self.wanted:g} % accuracy"
+        wanted, samples = f"{100 * self.wanted:g} % accuracy", f"{self.held_out} held-out samples"
         needed = math.ceil(self.wanted / (1 - self.wanted) - 1e-9)
         if self.confidence is not None:
             return (
-                f"on {self.held_out} held-out samples {wanted} needs a confidence of "
-                f"{self.confidence:.2f}, which covers {100 * self.coverage:.0f} %"
+                f"on {samples} {wanted} needs a confidence of {self.confidence:.2f}, which covers "
+                f"{100 * self.coverage:.0f} %"
             )
         if self.held_out < needed:
             return (
-                f"{wanted} cannot be measured on {self.held_out} held-out samples, it needs "
-                f"{needed}, so no sample is answered: learn with a larger memory"
+                f"{wanted} cannot be measured on {samples}, it needs {needed}, so no sample is "
+                f"answered: learn with a larger memory"
             )
         return (
-            f"{wanted} is not reached on {self.held_out} held-out samples at any confidence "
-            f"(at most {100 * self.best:.1f} %), so no sample is answered"
+            f"{wanted} is not reached on {samples} at any confidence (at most "
+            f"{100 * self.best:.1f} %), so no sample is answered"
         )
 
 
@@ -92,10 +96,8 @@ class Prediction:
         return self.name or ("unknown" if self.unknown else "not sure")
 
     def __str__(self) -> str:
-        shares = ", ".join(f"{name} {100 * share:.1f} %" for name, share in self.top)
-        if self.name is not None:
-            return shares
-        return f"{self.shown} ({shares.partition(', ')[0]})"
+        shares = [f"{name} {100 * share:.1f} %" for name, share in self.top]
+        return ", ".join(shares) if self.name is not None else f"{self.shown} ({shares[0]})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -182,9 +184,8 @@ class Predictions(Sequence[Prediction]):
         """Return a JSON object with `predictions`, `abstain` and `unknown`; also write it."""
         tests = {"abstain": self.abstention, "unknown": self.unknown_test}
         found = {name: None if test is None else asdict(test) for name, test in tests.items()}
-        return _written(
-            path, json.dumps({"predictions": self.to_dicts(), **found}, indent=1) + "\n"
-        )
+        text = json.dumps({"predictions": self.to_dicts(), **found}, indent=1)
+        return _written(path, text + "\n")
 
     def to_csv(self, path: AnyPath | None = None) -> str:
         """Return a line per sample, with its most probable classes; also write it to `path`."""
@@ -209,10 +210,6 @@ class Predictions(Sequence[Prediction]):
         shown = [f"{count} {name}" for name, count in found]
         return f"<Predictions of {len(self)} samples: {listed(shown)}>"
 
-    def _repr_html_(self) -> str:
-        rows = [(at, own.shown, f"{100 * own.probability:.1f}") for at, own in self._labelled()]
-        return html_table(("sample", "class", "probability (%)"), rows) + paragraphs(self.notes)
-
     def __str__(self) -> str:
         return "\n".join(f"{source}: {own}" for source, own in self._labelled())
 
@@ -221,3 +218,122 @@ def _written(path: AnyPath | None, text: str) -> str:
     if path is not None:
         write_output(Path(path), text.encode())
     return text
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation(Shown):
+    """Accuracy and calibration on samples whose classes are given, in percent."""
+
+    accuracy: float
+    """On all samples of known classes; NaN if there are none."""
+    per_class: dict[str, float]
+    """Accuracy of each known class that has samples."""
+    counts: dict[str, int]
+    """Samples of each known class."""
+    ece: float
+    """The expected calibration error on samples of known classes; NaN if there are none."""
+    confusion: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Samples by true class, then by predicted class; pairs without samples are left out."""
+    unknown_classes: dict[str, int] = field(default_factory=dict)
+    """Samples of classes that the learner does not know; no other figure includes them."""
+    abstention: Abstention | None = None
+    """When the learner abstains, if `abstain` was given."""
+    coverage: float | None = None
+    """Percent of samples of known classes that are answered, if `abstain` was given."""
+    accuracy_answered: float | None = None
+    """Accuracy on those; NaN if there are none."""
+    unknown_test: UnknownTest | None = None
+    """When a sample is unknown, if `unknown` was given."""
+    false_alarms: float | None = None
+    """Percent of the samples of known classes that are marked as unknown."""
+    detected: float | None = None
+    """Percent of the samples of unknown classes that are marked as unknown."""
+    auroc: float | None = None
+    """How well the distance separates samples of unknown classes from known ones, 0 to 1."""
+
+    @property
+    def samples(self) -> int:
+        """Number of samples of known classes."""
+        return sum(self.counts.values())
+
+    @property
+    def classes(self) -> list[str]:
+        """Rows and columns of the confusion matrix: classes with samples, then others named."""
+        named = [name for row in self.confusion.values() for name in row]
+        return list(dict.fromkeys([*self.counts, *named]))
+
+    def confusion_matrix(self) -> npt.NDArray[np.int64]:
+        """Return the samples [true class, predicted class], in the order of `classes`."""
+        classes = self.classes
+        rows = [[self.confusion.get(true, {}).get(own, 0) for own in classes] for true in classes]
+        return np.array(rows, np.int64).reshape(len(classes), len(classes))
+
+    def confusions(self) -> list[tuple[str, str, int]]:
+        """Return (true class, predicted class, samples) of mistakes, the most frequent first."""
+        pairs = ((true, *pair) for true, row in self.confusion.items() for pair in row.items())
+        return sorted((each for each in pairs if each[0] != each[1]), key=lambda each: -each[2])
+
+    def __repr__(self) -> str:
+        return f"<Evaluation: {self._right()}>"
+
+    def __str__(self) -> str:
+        width = max(map(len, self.per_class), default=0)
+        per_class = [
+            f"  {name:<{width}}  {share:5.1f} % of {self.counts[name]}"
+            for name, share in self.per_class.items()
+        ]
+        return "\n".join([self._right(), *per_class, *self._confused(), *self._notes()])
+
+    def _right(self) -> str:
+        if not self.counts:
+            return "no sample of a class that the learner knows"
+        return (
+            f"{self.accuracy:.1f} % of {self.samples} samples right, expected calibration error "
+            f"{self.ece:.1f} %"
+        )
+
+    def _confused(self) -> list[str]:
+        """Return the confusion matrix if it is small, or the most frequent confusions."""
+        if not (wrong := self.confusions()):
+            return []
+        classes = self.classes
+        if len(classes) > _MOST_COLUMNS:
+            return ["most frequent confusions (true class -> predicted class):"] + [
+                f"  {true} -> {named}: {count} of {self.counts[true]}"
+                for true, named, count in wrong[:_MOST_CONFUSIONS]
+            ]
+        matrix, width = self.confusion_matrix(), max(map(len, classes))
+        cell = max(len(str(len(classes))), len(str(matrix.max()))) + 1
+        numbers = "".join(f"{number + 1:>{cell}}" for number in range(len(classes)))
+        lines = ["confusion matrix (a row per true class; columns are predicted classes):"]
+        lines.append(f"  {'':{width + 3}}{numbers}")
+        for number, (true, counts) in enumerate(zip(classes, matrix.tolist(), strict=True)):
+            row = "".join(f"{count or '.':>{cell}}" for count in counts)
+            lines.append(f"  {number + 1:>2} {true:<{width}}{row}")
+        return lines
+
+    def _notes(self) -> list[str]:
+        notes = []
+        if self.unknown_classes:
+            shown = [f"{name} ({count})" for name, count in self.unknown_classes.items()]
+            notes.append(
+                f"not counted: {sum(self.unknown_classes.values())} samples of {len(shown)} "
+                f"classes that the learner does not know: {listed(shown)}"
+            )
+        if self.abstention is not None and self.coverage is not None:
+            right = self.accuracy_answered
+            share = "" if not self.coverage else f", of which {right:.1f} % are right"
+            notes.append(f"answered {self.coverage:.1f} %{share}; {self.abstention}")
+        if self.unknown_test is not None:
+            shares = (
+                (self.counts, self.false_alarms, ""),
+                (self.unknown_classes, self.detected, "un"),
+            )
+            parts = [
+                f"{share:.1f} % of samples of {un}known classes" for of, share, un in shares if of
+            ]
+            separated = "" if self.auroc is None else f" (AUROC {self.auroc:.3f})"
+            notes.append(
+                f"marked as unknown: {' and '.join(parts)}{separated}; {self.unknown_test}"
+            )
+        return notes

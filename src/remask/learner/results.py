@@ -1,21 +1,18 @@
 """What visits, forgetting and undoing return; `str()` of it is for people."""
 
 import html
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Literal
 
 import torch
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from remask.data.classes import checked_name
 from remask.errors import DataError
 
 _NAMED = 5  # classes in a sentence
-_ROWS_SHOWN = 20  # of a table in a notebook
 _FORGOTTEN = "(forgotten)"
-_Value = TypeVar("_Value")
 
 
 def _stored(name: str) -> str:
@@ -27,10 +24,15 @@ def _stored(name: str) -> str:
 
 StoredName = Annotated[str, AfterValidator(_stored)]
 """The name of a class or visit in a file of a learner."""
-Count = Annotated[int, Field(ge=0, le=2**53)]
 HeadName = Literal["net", "ncm", "slda", "ridge"]
 """What predicts: a trained net, or a head in closed form."""
-_Percent = Annotated[float, Field(ge=0, le=100)]
+
+
+class Shown:
+    """Base class of results that a notebook shows as their text."""
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
 
 
 class Record(BaseModel):
@@ -43,11 +45,11 @@ class Choice(Record):
     """The settings that a visit was learnt with, and why they were chosen."""
 
     head: HeadName = "net"
-    mask: str | None = Field(None, description='"none", "-inf" or a number', max_length=40)
+    mask: str | None = Field(None, description='"none", "-inf" or a number')
     fade: float = 0.0
     fade_power: float = 1.0
-    lr: float | None = Field(None, gt=0)
-    why: str = Field(max_length=10_000)
+    lr: float | None = None
+    why: str
 
     def __str__(self) -> str:
         if self.head != "net" or self.mask is None or self.lr is None:
@@ -59,46 +61,42 @@ class Choice(Record):
 class Calibration(Record):
     """The temperature that scores are divided by, fitted to held-out samples."""
 
-    temperature: float = Field(ge=1e-3, le=1e3)
-    ece_before: _Percent = Field(description="expected calibration error at temperature 1")
-    ece_after: _Percent = Field(description="the same at this temperature")
-    samples: Count = Field(description="number of held-out samples")
+    temperature: float
+    ece_before: float = Field(description="expected calibration error at temperature 1, in percent")
+    ece_after: float = Field(description="the same at this temperature")
+    samples: int = Field(description="number of held-out samples")
+
+    def __str__(self) -> str:
+        return (
+            f"expected calibration error {self.ece_before:.1f} % -> {self.ece_after:.1f} %, on "
+            f"{self.samples} held-out samples"
+        )
 
 
-class Visit(Record):
+class Visit(Shown, Record):
     """Result of one call of `learn`. Accuracies are percentages on held-out samples."""
 
     name: StoredName
-    number: int = Field(description="counted from 1", ge=1, le=2**53)
-    finished: str = Field(
-        description="when, in UTC, as ISO 8601", pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:+.Z-]+$"
-    )
-    seconds: float = Field(ge=0)
-    steps: Count
-    epochs: Count
-    samples: dict[StoredName, Count] = Field(description="samples of each class learnt from")
+    number: int = Field(description="counted from 1")
+    finished: str = Field(description="when, in UTC, as ISO 8601")
+    seconds: float
+    steps: int
+    epochs: int
+    samples: dict[StoredName, int] = Field(description="samples of each class learnt from")
     new_classes: tuple[StoredName, ...]
-    before: dict[StoredName, _Percent] = Field(
+    before: dict[StoredName, float] = Field(
         description="accuracy per known class, before the visit"
     )
-    accuracy: dict[StoredName, _Percent] = Field(description="accuracy per class, after the visit")
-    held_out: dict[StoredName, Count] = Field(description="held-out samples per class")
+    accuracy: dict[StoredName, float] = Field(description="accuracy per class, after the visit")
+    held_out: dict[StoredName, int] = Field(description="held-out samples per class")
     choice: Choice
     calibration: Calibration | None = None
     fingerprint: str | None = Field(
-        description="SHA-256 of the samples and their classes; None once one was forgotten",
-        pattern="^[0-9a-f]{64}$",
+        description="SHA-256 of the samples and their classes; None once one was forgotten"
     )
     repeated: bool = Field(
         False, description="whether it was learnt by an earlier call", exclude=True
     )
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        classes = self.accuracy.keys()
-        if not self.before.keys() <= classes or classes != self.held_out.keys():
-            raise ValueError("accuracies before and after the visit are of different classes")
-        return self
 
     def without(self, name: str) -> "Visit":
         """Return this visit without a forgotten class.
@@ -106,18 +104,13 @@ class Visit(Record):
         If it was the only class, everything but number, date and settings is removed.
         """
         only = self.samples.keys() == {name}
-
-        def others(by_name: dict[str, _Value]) -> dict[str, _Value]:
-            return {own: value for own, value in by_name.items() if own != name and not only}
-
-        update = {
-            "samples": others(self.samples),
-            "before": others(self.before),
-            "accuracy": others(self.accuracy),
-            "held_out": others(self.held_out),
-            "new_classes": tuple(own for own in self.new_classes if own != name),
-            "fingerprint": None if name in self.samples else self.fingerprint,
+        update: dict[str, object] = {
+            field: {own: value for own, value in by_name.items() if own != name and not only}
+            for field, by_name in self._by_class().items()
         }
+        update["new_classes"] = tuple(own for own in self.new_classes if own != name)
+        if name in self.samples:
+            update["fingerprint"] = None
         if only:
             why = self.choice.model_copy(update={"why": "its classes were forgotten"})
             update |= {"name": _FORGOTTEN, "choice": why, "calibration": None}
@@ -129,33 +122,27 @@ class Visit(Record):
 
         If it has both names, counts are added, and accuracies are averaged over samples.
         """
-
-        def name(own: str) -> str:
-            return new if own == old else own
-
-        def summed(by_name: dict[str, int]) -> dict[str, int]:
-            found: Counter[str] = Counter()
-            for own, count in by_name.items():
-                found[name(own)] += count
-            return dict(found)
-
-        def averaged(by_name: dict[str, float]) -> dict[str, float]:
-            found = {name(own): value for own, value in by_name.items()}
+        update: dict[str, object] = {}
+        for field, by_name in self._by_class().items():
+            found = {new if own == old else own: value for own, value in by_name.items()}
             if {old, new} <= by_name.keys():
-                first, second = (self.held_out[own] or 1 for own in (old, new))
-                total = first * by_name[old] + second * by_name[new]
-                found[new] = total / (first + second)
-            return found
+                total = by_name[old] + by_name[new]
+                if field in ("before", "accuracy"):
+                    weights = [self.held_out[own] or 1 for own in (old, new)]
+                    total = weights[0] * by_name[old] + weights[1] * by_name[new]
+                    total /= sum(weights)
+                found[new] = total
+            update[field] = found
+        names = (new if own == old else own for own in self.new_classes)
+        return self.model_copy(update={**update, "new_classes": tuple(dict.fromkeys(names))})
 
-        return self.model_copy(
-            update={
-                "samples": summed(self.samples),
-                "before": averaged(self.before),
-                "accuracy": averaged(self.accuracy),
-                "held_out": summed(self.held_out),
-                "new_classes": tuple(dict.fromkeys(map(name, self.new_classes))),
-            }
-        )
+    def _by_class(self) -> dict[str, Mapping[str, float]]:
+        return {
+            "samples": self.samples,
+            "before": self.before,
+            "accuracy": self.accuracy,
+            "held_out": self.held_out,
+        }
 
     @property
     def mean(self) -> float | None:
@@ -170,14 +157,6 @@ class Visit(Record):
 
     def __repr__(self) -> str:
         return f"<Visit {self.number} {self}>"
-
-    def _repr_html_(self) -> str:
-        rows = [
-            (name, self.samples.get(name, 0), percent(self.before.get(name)), percent(after))
-            for name, after in self.accuracy.items()
-        ]
-        head = ("class", "samples", "before (%)", "after (%)")
-        return paragraphs([str(self)]) + html_table(head, rows)
 
     def __str__(self) -> str:
         return f"{self.name}: {self.summary}"
@@ -295,24 +274,6 @@ class Preprocessing:
     """How image files are brought to the size of `input_shape`; None: inputs are not images. Their
     EXIF orientation is applied, the centre of `input_shape`'s aspect ratio is cropped, and the crop
     is resized: `PIL.ImageOps.fit(image, (width, height), PIL.Image.Resampling.BILINEAR)`."""
-
-
-def html_table(head: Iterable[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return an HTML table of the first rows, for a notebook."""
-
-    def line(cells: Iterable[object], tag: str) -> str:
-        shown = "".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in cells)
-        return f"<tr>{shown}</tr>"
-
-    body = "".join(line(row, "td") for row in rows[:_ROWS_SHOWN])
-    more = len(rows) - _ROWS_SHOWN
-    rest = f"<p>and {more} more</p>" if more > 0 else ""
-    return f"<table>{line(head, 'th')}{body}</table>{rest}"
-
-
-def paragraphs(lines: Iterable[str]) -> str:
-    """Return lines of text as HTML, for a notebook."""
-    return "".join(f"<p>{html.escape(line)}</p>" for line in lines)
 
 
 def listed(names: Sequence[str]) -> str:

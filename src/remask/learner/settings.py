@@ -2,9 +2,8 @@
 
 import math
 import re
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
@@ -204,20 +203,3 @@ class LearnerSettings(BaseModel):
                     f"memory={self.memory!r} is too small for a sample of {sample_bytes} bytes"
                 )
         return capacity - capacity // _HELD_OUT, capacity // _HELD_OUT
-
-
-class SettingOptions(TypedDict, total=False):
-    """The settings that `Learner.create` takes as they are: see `LearnerSettings`."""
-
-    memory: int | str
-    mask: float | str | None
-    lr: float | None
-    epochs: int | None
-    batch: int | None
-    replay_batch: int | None
-    optimizer: Literal["sgd", "adamw"]
-    augment: bool | None
-    image_size: int | tuple[int, int] | None
-    normalise: str | tuple[Sequence[float], Sequence[float]]
-    seed: int
-    keep_generations: int

@@ -8,7 +8,6 @@ import hashlib
 import io
 import json
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,6 +21,7 @@ from pydantic import Field
 from torch import Tensor
 
 from remask.data.readers import SampleReader, sample_bytes
+from remask.engine.checkpoints import CheckpointFolder
 from remask.files import make_folder, read_limited, remove_tree, write_atomically
 from remask.learner.manifest import DataNote, seal, unseal
 from remask.learner.model import Features
@@ -35,7 +35,6 @@ _LARGEST_NOTE = 1 << 20
 _ROWS_AT_ONCE = 256
 _HELD_OUT_SHARE = 0.1
 _MOST_HELD_OUT = 100  # samples of a class in one visit
-_KEEP_SECONDS = 2.0  # features that are computed faster are not worth a file
 OnProgress = Callable[[Progress], None]
 
 
@@ -113,9 +112,10 @@ class VisitFolder:
         write_atomically(path, pieces, private=True)
         return MappedRows(path)
 
-    def checkpoints(self, note: VisitNote, attempt: int) -> Path:
-        """Return the folder for the checkpoints of an attempt, counted from 0."""
-        return self.path / f"checkpoints-{note.fingerprint[:16]}-{attempt}"
+    def checkpoints(self, note: VisitNote) -> CheckpointFolder:
+        """Return the checkpoints of a visit."""
+        path = self.path / f"checkpoints-{note.fingerprint[:16]}"
+        return CheckpointFolder(path, note.fingerprint)
 
     def discard(self, *, keep_features: bool = False) -> None:
         """Remove the visit. Raises DurabilityError if a file cannot be removed."""
@@ -186,7 +186,7 @@ class ReadSamples:
     def _encoded(self, group: Sequence[Any], parts: Path) -> npt.NDArray[np.float32]:
         """Return the features [n, D] of a group: stored by an earlier call, or computed."""
         assert self._features is not None
-        encoder, began = self._features.encoder, time.monotonic()
+        encoder = self._features.encoder
         digest = hashlib.sha256(encoder.fingerprint.encode())
         for sample in group:
             digest.update(sample_bytes(sample))
@@ -196,9 +196,8 @@ class ReadSamples:
             self._advance(len(group))
             return np.frombuffer(path.read_bytes(), np.float32).reshape(len(group), -1)
         rows: npt.NDArray[np.float32] = self._features.encode(group, self._advance).numpy()
-        if time.monotonic() - began >= _KEEP_SECONDS or parts.is_dir():
-            make_folder(parts, private=True)
-            write_atomically(path, rows.tobytes(), private=True)
+        make_folder(parts, private=True)
+        write_atomically(path, rows.tobytes(), private=True)
         return rows
 
     def _advance(self, done: int) -> None:

@@ -1,141 +1,78 @@
-"""Training a visit, and choosing among candidates: masks, learning rates and heads.
-
-Candidates are compared on held-out samples by
-the rule of the engine: the default is kept unless another one is significantly better.
-"""
+"""Training a visit, and estimating how long it takes."""
 
 import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
-from pydantic import JsonValue
 from torch import Tensor
 
-from remask.config import TrialConfig
-from remask.engine import Position, TrialStack
+from remask.data.readers import SampleReader
+from remask.engine import DataDescription, Position, TrialStack
 from remask.engine.checkpoints import CheckpointFolder
-from remask.engine.choosing import choice as choose_candidate
-from remask.engine.choosing import fading_name
-from remask.errors import RemaskError
-from remask.learner.calibration import class_weights
-from remask.learner.folder import Tensors
-from remask.learner.manifest import Manifest
-from remask.learner.model import Model
-from remask.learner.results import Choice, Progress
-from remask.learner.samples import HeldOut, Statistics
-from remask.learner.scoring import score_held_out, stack_log_probabilities
-from remask.learner.settings import AUTO, MISFITS, LearnerError
-from remask.learner.stacks import one_of
+from remask.learner.candidates import NAME, candidate_configs, is_conv, trial_config
+from remask.learner.data import first_data
+from remask.learner.manifest import DataNote, Manifest
+from remask.learner.measuring import class_weights
+from remask.learner.model import AT_ONCE, Model
+from remask.learner.results import Progress, listed
+from remask.learner.samples import HeldOut
+from remask.learner.scoring import stack_log_probabilities
 from remask.learner.staging import OnProgress
 from remask.machine import StopRequest
 from remask.memory import StoredRows
-from remask.setting_types import write_mask
 
 _PATIENCE_EPOCHS, _PATIENCE_STEPS = 2, 200  # without improvement, both of which end a visit
 _LEAST_GAIN = 0.01  # of the log-likelihood
+_LEAST = -1e300
+_CROP_SHARE = 8  # images are cropped from a frame of an eighth of their side
+_MEASURED_STEPS = 3
 
 
-@dataclass(frozen=True, eq=False)
-class Candidate:
-    """A state that the learner could have after a change."""
-
-    name: str
-    manifest: Manifest
-    tensors: Tensors
-    """Of the head, or of the net and its training."""
-
-
-@dataclass(frozen=True, eq=False)
-class Chosen:
-    """The best candidate."""
-
-    candidate: Candidate
-    why: str
-    scores: Tensor
-    """[n, C] of held-out samples of known classes."""
-    truth: Tensor
-    """Their true columns [n]."""
-
-
-def choose(
+def make_stack(
     manifest: Manifest,
-    statistics: Statistics | None,
-    nets: Sequence[Candidate],
-    held: HeldOut,
     model: Model,
-) -> Chosen:
-    """Choose by accuracy on held-out samples among the heads in closed form and trained nets."""
-    heads = () if statistics is None else manifest.settings.heads
-    candidates = [
-        Candidate(name, manifest.model_copy(update={"head": name}), statistics.head(name))
-        for name in heads
-        if statistics is not None
-    ]
-    candidates += nets
-    scores = [score_held_out(held, each.manifest, each.tensors, model) for each in candidates]
-    right = torch.stack([rated.argmax(1) == truth for rated, truth in scores])
-    names = [each.name for each in candidates]
-    best, why = _compare(names, right, scores[0][1], [True] * len(candidates))
-    return Chosen(candidates[best], why, *scores[best])
+    samples: int,
+    *,
+    seen: int,
+    only_default: bool = False,
+    earlier_samples: Sequence[StoredRows] = (),
+) -> TrialStack:
+    """Make the engine for a visit of `samples` samples, before it has learnt anything.
 
-
-def choose_trial(
-    stack: TrialStack, held: HeldOut, manifest: Manifest, model: Model
-) -> tuple[Tensors, Choice]:
-    """Choose a trial of a stack; return its state and its settings."""
-    truth = held.truth(manifest)
-    right = stack_log_probabilities(stack, held, manifest, model.device).argmax(-1) == truth
-    configs = stack.configs
-    usable = [diverged_at is None for diverged_at in stack.diverged_at]
-    chosen, why = _compare([_shown(config, configs) for config in configs], right, truth, usable)
-    config = configs[chosen]
-    if not why:
-        why = "the default; there is nothing to compare it with"
-        if model.settings.mask != AUTO or not config.buffer:
-            why = "as the learner was created"
-    settings = {"mask": _mask(config), "fade": config.fade, "fade_power": config.fade_power}
-    choice = Choice(lr=config.lr, why=why, **settings)
-    return one_of(stack.state(), chosen, len(configs)), choice
-
-
-def _compare(
-    names: Sequence[str], right: Tensor, truth: Tensor, usable: Sequence[bool]
-) -> tuple[int, str]:
-    """Choose by whether each candidate was right [C, n] about held-out samples; return why."""
-    if len(names) == 1:
-        return 0, ""
-    if not len(truth):
-        first = next((n for n, own in enumerate(usable) if own), 0)
-        return first, "the default; there are no held-out samples to compare on"
-    chosen, scores, errors = choose_candidate(right.numpy(), truth.numpy(), np.array(usable))
-    found = ", ".join(
-        f"{name} {score:.1f} %" if own else f"{name} diverged"
-        for name, score, own in zip(names, scores, usable, strict=True)
+    `seen` counts the samples of all visits. With `only_default`, there is one candidate.
+    """
+    data, settings, method = manifest.data, manifest.settings, model.method
+    assert data is not None
+    assert method is not None
+    replayed, _ = settings.places(data.kept.sample_bytes)
+    config = trial_config(settings, method, replayed, data.net, samples)
+    configs = candidate_configs(settings, config, method, remembered=manifest.lr, seen=seen)
+    kept, how = data.kept, data.kept_seen
+    augment = is_conv(data.net) if settings.augment is None else settings.augment
+    augment = augment and kept.is_image
+    description = DataDescription(
+        input_shape=kept.shape,
+        num_classes=manifest.outputs,
+        name=NAME,
+        input_type=kept.tensor_type,
+        **how.model_dump(),
+        crop_padding=min(kept.shape[1:]) // _CROP_SHARE if augment else 0,
+        flip=augment,
     )
-    why = "the default; no other is significantly better"
-    if not usable[0]:
-        why = "the default diverged"
-    elif chosen:
-        ahead = scores[chosen] - scores[0]
-        why = f"{ahead:.1f} ±{errors[chosen]:.1f} points better than the default"
-    return chosen, f"{why} (accuracy on {len(truth)} held-out samples: {found})"
-
-
-def _mask(config: TrialConfig) -> str:
-    written = write_mask(config.mask)
-    return f"{written:g}" if isinstance(written, float) else written or "none"
-
-
-def _shown(config: TrialConfig, configs: Sequence[TrialConfig]) -> str:
-    mask = f"{_mask(config)} fading {fading_name(config)}" if config.fade else _mask(config)
-    if len({own.lr for own in configs}) == 1:
-        return f"m = {mask}"
-    alike = len({(own.mask, own.fade) for own in configs}) == 1
-    return f"lr {config.lr:g}" if alike else f"m = {mask} lr {config.lr:g}"
+    return TrialStack(
+        configs[:1] if only_default else configs,
+        description,
+        method=method,
+        build_net=model.net_builder(data.net),
+        device=model.device,
+        earlier_samples=earlier_samples if method.draws else None,
+        optimizer=settings.optimizer,
+    )
 
 
 class Training:
@@ -195,9 +132,8 @@ class Training:
         """Write a checkpoint."""
         if self._checkpoints is None:
             return
-        notes: dict[str, JsonValue] = {
-            # JSON has no -inf, the likelihood of a class that a method does not predict yet.
-            "measured": [[v if math.isfinite(v) else None for v in own] for own in self._measured],
+        notes: dict[str, Any] = {
+            "measured": self._measured,
             "epochs": self.epochs,
             "steps": self.steps,
             "seconds": self.seconds,
@@ -210,21 +146,10 @@ class Training:
         saved = self._checkpoints.load(self._stack.state(), growing=self._stack.growing)
         if saved is None:
             return False
-        try:
-            self._stack.restore(saved.tensors, Position(**saved.position))
-            notes: Any = saved.extra
-            self._measured = [
-                [-math.inf if value is None else float(value) for value in (accuracy, likelihood)]
-                for accuracy, likelihood in notes["measured"]
-            ]
-            self.steps, self.epochs = int(notes["steps"]), int(notes["epochs"])
-            self.seconds = float(notes["seconds"])
-        except (*MISFITS, RemaskError) as error:
-            raise LearnerError(
-                f"the checkpoint of the visit is damaged: {type(error).__name__}: "
-                f"{str(error)[:200]}. Learn the visit again from its beginning with discard=True "
-                f"(--discard)."
-            ) from error
+        self._stack.restore(saved.tensors, Position(**saved.position))
+        notes: Any = saved.extra
+        self._measured = notes["measured"]
+        self.steps, self.epochs, self.seconds = (notes[n] for n in ("steps", "epochs", "seconds"))
         return True
 
     def _enough(self, epochs: int) -> bool:
@@ -236,7 +161,7 @@ class Training:
         return since >= _PATIENCE_EPOCHS and since * self.steps >= _PATIENCE_STEPS * epochs
 
     def _measure(self) -> list[float]:
-        """Accuracy and log-likelihood of the best trial; every class weighs the same.
+        """Return accuracy and log-likelihood of the best trial; every class weighs the same.
 
         The likelihood rises while a net still learns, before the first sample changes sides.
         """
@@ -247,14 +172,83 @@ class Training:
         weights = class_weights(truth)
         right = (rated.argmax(2) == truth).double() @ weights
         likelihood = rated.gather(2, truth.expand(len(rated), -1).unsqueeze(2)).squeeze(2) @ weights
-        likelihood = likelihood.nan_to_num(nan=-torch.inf, posinf=-torch.inf)
+        # JSON has no -inf, the likelihood of a class that a method does not predict yet.
+        likelihood = likelihood.nan_to_num(nan=_LEAST, posinf=_LEAST, neginf=_LEAST)
         return [float(right.max()), float(likelihood.max())]
 
 
 def _latest_rise(measured: Sequence[Sequence[float]]) -> int:
-    """The latest epoch, counted from 0, that was better than all before it by either measure."""
+    """Return the latest epoch, from 0, that was better than all before it by either measure."""
     latest, (accuracy, likelihood) = 0, measured[0]
     for epoch, now in enumerate(measured):
         if now[0] > accuracy or now[1] > likelihood + _LEAST_GAIN:
             latest, accuracy, likelihood = epoch, max(accuracy, now[0]), max(likelihood, now[1])
     return latest
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a visit would learn, and how long it would take on this machine."""
+
+    samples: int
+    classes: tuple[str, ...]
+    new_classes: tuple[str, ...]
+    encoder: str | None
+    net: str | None
+    """The net that would be trained; None if none is."""
+    reading_seconds: float
+    """To read all samples and compute their features."""
+    training_seconds: float
+    """At most: a visit ends when accuracy on held-out samples stops rising."""
+
+    def __str__(self) -> str:
+        new = f" ({len(self.new_classes)} new: {listed(self.new_classes)})" * bool(self.new_classes)
+        lines = [f"{self.samples:,} samples of {len(self.classes)} classes{new}"]
+        encoded = "" if self.encoder is None else f" and encode them with {self.encoder}"
+        lines.append(f"  to read{encoded}: about {self.reading_seconds:.0f} s")
+        if self.net is not None:
+            lines.append(f"  to train ({self.net}): at most {self.training_seconds:.0f} s")
+        return "\n".join([*lines, "nothing was learnt"])
+
+
+def estimate(manifest: Manifest, model: Model, source: SampleReader) -> Estimate:
+    """Estimate a visit. Raises LearnerError or DataError if it could not be learnt."""
+    data = manifest.data or first_data(source, model)
+    features = model.features(data)
+    if features is not None and not data.inputs.is_text:  # the first pass allocates
+        features.encode([np.zeros(data.inputs.shape, data.inputs.dtype)] * 2)
+    began = time.monotonic()
+    group = list(islice(source.samples(data.inputs), AT_ONCE))
+    if features is not None:
+        features.encode(group)
+    per_sample = (time.monotonic() - began) / len(group)
+    classes = tuple(dict.fromkeys(source.names or []))
+    trains = manifest.settings.trains(features=data.features is not None)
+    return Estimate(
+        samples=source.count,
+        classes=classes,
+        new_classes=tuple(name for name in classes if name not in manifest.known),
+        encoder=None if data.encoder is None else data.encoder.name,
+        net=data.net if trains else None,
+        reading_seconds=per_sample * source.count,
+        training_seconds=_training(manifest, data, model, source.count) if trains else 0.0,
+    )
+
+
+def _training(manifest: Manifest, data: DataNote, model: Model, samples: int) -> float:
+    """Return the seconds of all steps, from a few steps on random inputs."""
+    learnt = manifest.model_copy(update={"data": data})
+    stack = make_stack(learnt, model, samples, seen=samples)
+    config = stack.configs[0]
+    count = config.batch * (_MEASURED_STEPS + 1)
+    if data.kept.dtype == "float32":
+        inputs = torch.randn(count, *data.kept.shape)
+    else:
+        inputs = torch.randint(0, 2, (count, *data.kept.shape)).to(data.kept.tensor_type)
+    task = stack.new_task(inputs, torch.arange(count) % 2)
+    began = 0.0
+    for step, _ in enumerate(stack.learn_steps(task, enough=lambda _: True)):
+        if not step:  # the first one allocates
+            began = time.monotonic()
+    per_step = (time.monotonic() - began) / _MEASURED_STEPS
+    return per_step * config.epochs * -(-samples // config.batch)

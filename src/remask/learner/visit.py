@@ -10,13 +10,11 @@ from torch import Tensor
 from remask.data.classes import in_order
 from remask.data.readers import SampleReader
 from remask.engine import Position, TrialStack
-from remask.engine.checkpoints import CheckpointFolder
-from remask.errors import RemaskError
-from remask.learner.calibration import calibrate
+from remask.learner.candidates import Candidate, Chosen, choose, choose_trial, copies
 from remask.learner.data import advice_for, first_data, measured
-from remask.learner.evaluation import check_chance, check_drop, per_class
 from remask.learner.folder import COUNTS, MEMORY_SOURCES, LearnerFolder, Tensors
 from remask.learner.manifest import DataNote
+from remask.learner.measuring import calibrate, check_chance, check_drop, per_class
 from remask.learner.model import Model
 from remask.learner.results import Choice, Visit
 from remask.learner.samples import (
@@ -27,8 +25,7 @@ from remask.learner.samples import (
     updated_statistics,
 )
 from remask.learner.scoring import score_held_out
-from remask.learner.settings import MISFITS, LearnerError, VisitRejectedError, damaged
-from remask.learner.stacks import copies, make_stack
+from remask.learner.settings import LearnerError, VisitRejectedError
 from remask.learner.staging import (
     OnProgress,
     ReadSamples,
@@ -36,11 +33,9 @@ from remask.learner.staging import (
     choose_held_out,
     fingerprint_of,
 )
-from remask.learner.training import Candidate, Chosen, Training, choose, choose_trial
+from remask.learner.training import Training, make_stack
 from remask.memory import JoinedRows, StoredRows
 
-_SLOWER = (1.0, 0.1, 0.01)
-"""Factors of the learning rates, tried one after the other until training does not diverge."""
 _NOT_OF_STACK = ("held_out/", "head/", "statistics/")
 
 
@@ -145,18 +140,13 @@ class VisitRun:
         features = self._staged.data.features is not None
         statistics = self._statistics() if features and self._settings.heads else None
         notes = {} if statistics is None else statistics.notes
-        held = measured_on(self._folder, self._after, notes, self._held)
-        before = None
+        held, before = measured_on(self._folder, self._after, notes, self._held), None
         if self._old is not None:
             before = score_held_out(held, self._before, self._old, self._model)
         nets, choice = [], Choice(why="")
         if self._settings.trains(features=features):
-            stack, share = self._train(held, on_progress, checkpoint_seconds)
+            stack = self._train(held, on_progress, checkpoint_seconds)
             net, choice = choose_trial(stack, held, self._after, self._model)
-            if share != 1:
-                usual = stack.configs[0].lr / share
-                why = f"training diverged with a learning rate of {usual:g}; {choice.why}"
-                choice = choice.model_copy(update={"why": why})
             manifest = self._after.model_copy(update={"head": "net", "lr": choice.lr})
             title = self._model.method.title if self._model.method else ""
             nets = [Candidate(f"{title} (replay)", manifest, net)]
@@ -178,10 +168,8 @@ class VisitRun:
             (staged.inputs.take(rows), staged.labels[rows])
             for rows in (self._learnt, staged.held_out)
         )
-        keeps = self._settings.memory != 0
-        return updated_statistics(
-            self._folder, self._after, self._old, learnt, None if keeps else held
-        )
+        aside = held if self._settings.memory == 0 else None
+        return updated_statistics(self._folder, self._after, self._old, learnt, aside)
 
     def _check(self, before: tuple[Tensor, Tensor] | None, chosen: Chosen, max_drop: float) -> None:
         name, scores, truth = self._staged.note.name, chosen.scores, chosen.truth
@@ -202,47 +190,30 @@ class VisitRun:
 
     def _train(
         self, held: HeldOut, on_progress: OnProgress | None, checkpoint_seconds: float
-    ) -> tuple[TrialStack, float]:
-        """Train all candidates, with lower learning rates if all of them diverge."""
-        note, count = self._staged.note, len(self._learnt)
+    ) -> TrialStack:
+        """Train all candidates. Raises LearnerError if all of them diverge."""
+        staged, count = self._staged, len(self._learnt)
         seen = count + (0 if self._old is None else int(self._old[COUNTS].sum()))
-        for attempt, share in enumerate(_SLOWER):
-            stack = make_stack(
-                self._after,
-                self._model,
-                count,
-                seen=seen,
-                share=share,
-                earlier_samples=self._earlier,
-            )
-            self._restore(stack)
-            path = self._folder.visit.checkpoints(note, attempt)
-            checkpoints = CheckpointFolder(path, note.fingerprint)
-            self._training = Training(
-                stack, held, self._after, self._model.device, checkpoints, checkpoint_seconds
-            )
-            labels = self._staged.labels[self._learnt]
-            inputs = ChosenRows(self._staged.inputs, self._learnt)
-            self._training.run(inputs, labels, on_progress)
-            if not self._training.all_diverged():
-                return stack, share
-        raise LearnerError(
-            f"{note.name} cannot be learnt: the loss was not a number, with learning rates "
-            f"down to {min(config.lr for config in stack.configs):g}. The learner is as it was. "
-            f"Look for extreme values in the data, or create a learner with a lower `lr`."
+        stack = make_stack(
+            self._after, self._model, count, seen=seen, earlier_samples=self._earlier
         )
-
-    def _restore(self, stack: TrialStack) -> None:
-        """Bring the engine to the state of the learner."""
-        if self._old is None:
-            return
-        assert self._before.state is not None
-        saved = {n: own for n, own in self._old.items() if not n.startswith(_NOT_OF_STACK)}
-        try:
+        if self._old is not None:
+            saved = {n: own for n, own in self._old.items() if not n.startswith(_NOT_OF_STACK)}
             stack.grow_from(copies(saved, len(stack.configs)), Position(self._before.tasks))
-        except (*MISFITS, RemaskError) as error:
-            reason = f"its tensors do not fit, {type(error).__name__}: {str(error)[:200]}"
-            raise damaged(self._folder.path / self._before.state.name, reason) from error
+        checkpoints = self._folder.visit.checkpoints(staged.note)
+        self._training = Training(
+            stack, held, self._after, self._model.device, checkpoints, checkpoint_seconds
+        )
+        inputs = ChosenRows(staged.inputs, self._learnt)
+        self._training.run(inputs, staged.labels[self._learnt], on_progress)
+        if self._training.all_diverged():
+            raise LearnerError(
+                f"{staged.note.name} cannot be learnt: the loss was not a number, with learning "
+                f"rates down to {min(config.lr for config in stack.configs):g}. The learner is as "
+                f"it was. Look for extreme values in the data, or create a learner with a lower "
+                f"`lr`."
+            )
+        return stack
 
     def _result(
         self, before: tuple[Tensor, Tensor] | None, chosen: Chosen, choice: Choice
@@ -283,9 +254,8 @@ class VisitRun:
             update["statistics"] = statistics.notes
         if MEMORY_SOURCES in tensors:
             # The engine counts the visit's samples without those that are held out.
-            counted, learnt = tensors[MEMORY_SOURCES].cpu(), self._first + self._learnt
-            own = (counted - self._first).clamp(min=0, max=len(learnt) - 1)
-            tensors[MEMORY_SOURCES] = torch.where(counted < self._first, counted, learnt[own])
+            rows = torch.cat([torch.arange(self._first), self._first + self._learnt])
+            tensors[MEMORY_SOURCES] = rows[tensors[MEMORY_SOURCES].cpu()]
         method = self._model.method
         private = method is not None and method.own_memory != "no"
         update |= self._folder.save(tensors, self._rows, private=private)

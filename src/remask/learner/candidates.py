@@ -1,11 +1,14 @@
-"""From the settings of a learner to the engine of a visit, and the state of one net among several.
+"""The candidates of a visit, masks, learning rates and heads, and the choice among them.
 
-The saved state is that of one net. A visit with C candidates starts with C copies of it, which
-share seed, batches and memory; one of them is kept.
+They are compared on held-out samples by the rule of the engine: the default is kept unless another
+one is significantly better. The saved state is that of one net. A visit with C candidates starts
+with C copies of it, which share seed, batches and memory; one of them is kept.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 from pydantic import ValidationError
 from torch import Tensor
@@ -13,20 +16,17 @@ from torch import Tensor
 from remask.config import COMMON_WEIGHTS, TrialConfig
 from remask.engine import DataDescription, TrialStack
 from remask.engine.choosing import Candidate as Masking
-from remask.engine.choosing import candidates_of
+from remask.engine.choosing import candidates_of, fading_name
+from remask.engine.choosing import choice as choose_candidate
 from remask.engine.saved_nets import check_predictor
 from remask.engine.validation import check_config, check_open
 from remask.learner.folder import Tensors
 from remask.learner.manifest import Manifest
 from remask.learner.model import Model
-from remask.learner.settings import (
-    AUTO,
-    CLOSED_FORM,
-    LINEAR,
-    LearnerError,
-    LearnerSettings,
-)
-from remask.memory import StoredRows
+from remask.learner.results import Choice
+from remask.learner.samples import HeldOut, Statistics
+from remask.learner.scoring import score_held_out, stack_log_probabilities
+from remask.learner.settings import AUTO, CLOSED_FORM, LINEAR, LearnerError, LearnerSettings
 from remask.methods import Method
 from remask.papers.published import published_settings
 from remask.setting_types import describe_errors
@@ -43,7 +43,6 @@ _MOST_STEPS = 1200  # of a small net: an epoch of the paper's Split-MNIST
 _SHARED = ("stream/counts", "stream/steps")
 _FACTOR = 3.0  # between neighbouring learning rates
 _FURTHEST = 30.0  # from the usual learning rate
-_CROP_SHARE = 8  # images are cropped from a frame of an eighth of their side
 
 
 def check_settings(settings: LearnerSettings, method: type[Method] | None) -> None:
@@ -90,7 +89,7 @@ def trial_config(
     weights.update({n: v for n, v in (own.weights if own else {}).items() if n in weights})
     common = {name: weights.pop(name) for name in COMMON_WEIGHTS if name in weights}
     lr, batch, replay_batch, epochs = usual.lr, usual.batch, usual.replay_batch, _USUAL_EPOCHS
-    if _is_conv(net):
+    if is_conv(net):
         lr, batch, replay_batch, epochs = _CONV_LR, _CONV_BATCH, _CONV_BATCH, _CONV_EPOCHS
     if settings.has_own_weights:
         lr = _OWN_WEIGHTS_LR
@@ -123,7 +122,8 @@ def trial_config(
         raise LearnerError(describe_errors(error)) from None
 
 
-def _is_conv(net: str) -> bool:
+def is_conv(net: str) -> bool:
+    """Whether a net is the small convolutional one."""
     return net.partition(":")[0] == _CONV
 
 
@@ -162,53 +162,109 @@ def candidate_configs(
     ]
 
 
-def make_stack(
-    manifest: Manifest,
-    model: Model,
-    samples: int,
-    *,
-    seen: int,
-    share: float = 1.0,
-    only_default: bool = False,
-    earlier_samples: Sequence[StoredRows] = (),
-) -> TrialStack:
-    """Make the engine for a visit of `samples` samples, before it has learnt anything.
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A state that the learner could have after a change."""
 
-    Learning rates are multiplied by `share`. With `only_default`, there is one candidate.
-    """
-    data, settings, method = manifest.data, manifest.settings, model.method
-    assert data is not None
-    assert method is not None
-    replayed, _ = settings.places(data.kept.sample_bytes)
-    config = trial_config(settings, method, replayed, data.net, samples)
-    config = config.model_copy(update={"lr": config.lr * share})
-    if settings.lr is not None:
-        settings = settings.model_copy(update={"lr": config.lr})
-    remembered = None if manifest.lr is None else manifest.lr * share
-    configs = candidate_configs(settings, config, method, remembered=remembered, seen=seen)
-    kept, how = data.kept, data.kept_seen
-    augment = _is_conv(data.net) if settings.augment is None else settings.augment
-    augment = augment and kept.is_image
-    description = DataDescription(
-        input_shape=kept.shape,
-        num_classes=manifest.outputs,
-        name=NAME,
-        input_type=kept.tensor_type,
-        scale=how.scale,
-        mean=how.mean,
-        std=how.std,
-        crop_padding=min(kept.shape[1:]) // _CROP_SHARE if augment else 0,
-        flip=augment,
+    name: str
+    manifest: Manifest
+    tensors: Tensors
+    """Of the head, or of the net and its training."""
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """The best candidate."""
+
+    candidate: Candidate
+    why: str
+    scores: Tensor
+    """[n, C] of held-out samples of known classes."""
+    truth: Tensor
+    """Their true columns [n]."""
+
+
+def choose(
+    manifest: Manifest,
+    statistics: Statistics | None,
+    nets: Sequence[Candidate],
+    held: HeldOut,
+    model: Model,
+) -> Chosen:
+    """Choose by accuracy on held-out samples among the heads in closed form and trained nets."""
+    heads = () if statistics is None else manifest.settings.heads
+    candidates = [
+        Candidate(name, manifest.model_copy(update={"head": name}), statistics.head(name))
+        for name in heads
+        if statistics is not None
+    ]
+    candidates += nets
+    scores = [score_held_out(held, each.manifest, each.tensors, model) for each in candidates]
+    right = torch.stack([rated.argmax(1) == truth for rated, truth in scores])
+    names = [each.name for each in candidates]
+    best, why = _compare(names, right, scores[0][1], [True] * len(candidates))
+    return Chosen(candidates[best], why, *scores[best])
+
+
+def choose_trial(
+    stack: TrialStack, held: HeldOut, manifest: Manifest, model: Model
+) -> tuple[Tensors, Choice]:
+    """Choose a trial of a stack; return its state and its settings."""
+    truth = held.truth(manifest)
+    right = stack_log_probabilities(stack, held, manifest, model.device).argmax(-1) == truth
+    configs = stack.configs
+    usable = [diverged_at is None for diverged_at in stack.diverged_at]
+    chosen, why = _compare([_shown(config, configs) for config in configs], right, truth, usable)
+    config = configs[chosen]
+    if not why:
+        why = "the default; there is nothing to compare it with"
+        if model.settings.mask != AUTO or not config.buffer:
+            why = "as the learner was created"
+    choice = Choice(
+        mask=_mask(config),
+        fade=config.fade,
+        fade_power=config.fade_power,
+        lr=config.lr,
+        why=why,
     )
-    return TrialStack(
-        configs[:1] if only_default else configs,
-        description,
-        method=method,
-        build_net=model.net_builder(data.net),
-        device=model.device,
-        earlier_samples=earlier_samples if method.draws else None,
-        optimizer=settings.optimizer,
+    return one_of(stack.state(), chosen, len(configs)), choice
+
+
+def _compare(
+    names: Sequence[str], right: Tensor, truth: Tensor, usable: Sequence[bool]
+) -> tuple[int, str]:
+    """Choose by whether each candidate was right [C, n] about held-out samples; return why."""
+    if len(names) == 1:
+        return 0, ""
+    if not len(truth):
+        first = next((n for n, own in enumerate(usable) if own), 0)
+        return first, "the default; there are no held-out samples to compare on"
+    chosen, scores, errors = choose_candidate(right.numpy(), truth.numpy(), np.array(usable))
+    found = ", ".join(
+        f"{name} {score:.1f} %" if own else f"{name} diverged"
+        for name, score, own in zip(names, scores, usable, strict=True)
     )
+    why = "the default; no other is significantly better"
+    if not usable[0]:
+        why = "the default diverged"
+    elif chosen:
+        ahead = scores[chosen] - scores[0]
+        why = f"{ahead:.1f} ±{errors[chosen]:.1f} points better than the default"
+    return chosen, f"{why} (accuracy on {len(truth)} held-out samples: {found})"
+
+
+def _shown(config: TrialConfig, configs: Sequence[TrialConfig]) -> str:
+    mask = f"m = {_mask(config)}"
+    if config.fade:
+        mask += f" fading {fading_name(config)}"
+    if len({own.lr for own in configs}) == 1:
+        return mask
+    alike = len({(own.mask, own.fade) for own in configs}) == 1
+    return f"lr {config.lr:g}" if alike else f"{mask} lr {config.lr:g}"
+
+
+def _mask(config: TrialConfig) -> str:
+    return "none" if config.mask is None else f"{config.mask:g}"
 
 
 def copies(state: Mapping[str, Tensor], count: int) -> Tensors:

@@ -1,17 +1,26 @@
-"""Measuring on held-out samples: temperature, when to abstain, and what is unknown."""
+"""Measurements on held-out samples: accuracy, temperature, abstaining, what is unknown.
+
+Also the two checks that reject a visit: that it is above chance, and what it costs earlier classes.
+"""
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from remask import metrics
-from remask.learner.predictions import Abstention, UnknownTest
+from remask.learner.predictions import Abstention, Evaluation, Predictions, UnknownTest
 from remask.learner.results import Calibration
-from remask.learner.settings import LearnerError
+from remask.learner.settings import LearnerError, VisitRejectedError
 from remask.methods.statistics import ClassStatistics
 
-_LEAST_SAMPLES, _MOST_SCORES = 500, 500_000
+MAX_DROP = 25.0
+"""Points that a visit may cost earlier classes by default."""
+_Z = 1.64  # guesses pass in one of 20 visits
+_LEAST = 20  # held-out samples; fewer decide nothing
+_LEAST_SAMPLES, _MOST_SCORES = 500, 500_000  # that a temperature is fitted to
 _LOWEST, _HIGHEST = 0.05, 20.0
 _FOLDS = 5
 _SHRINKAGE = 10.0  # added to a covariance, in units of the mean variance of a feature
@@ -20,9 +29,8 @@ _SHRINKAGE = 10.0  # added to a covariance, in units of the mean variance of a f
 def calibrate(scores: Tensor, truth: Tensor) -> Calibration | None:
     """Fit a temperature to scores [n, C] and true columns [n]; None if there is nothing to fit to.
 
-    Every class weighs the same, however many of its samples are held out. The temperature minimises
-    the cross-entropy. It stays at 1 unless it also helps in cross-validation: with few samples, a
-    fit can do more harm than good.
+    It minimises the cross-entropy, in which every class weighs the same. It stays at 1 unless it
+    also helps in cross-validation: with few samples, a fit can do more harm than good.
     """
     if not len(truth) or scores.shape[1] < 2:
         return None
@@ -94,13 +102,13 @@ def _scaling_helps(scores: Tensor, truth: Tensor) -> bool:
 
 
 def _likelihood(scores: Tensor, truth: Tensor, weights: Tensor) -> float:
-    """The weighted sum of the log-probabilities of the truth."""
+    """Return the weighted sum of the log-probabilities of the truth."""
     logs = torch.log_softmax(scores, dim=1).gather(1, truth.unsqueeze(1)).squeeze(1)
     return float((weights * logs).sum())
 
 
 def _best_temperature(scores: Tensor, truth: Tensor) -> float:
-    """The temperature with the least weighted cross-entropy, by golden section of its logarithm.
+    """Return the temperature of least cross-entropy, by golden section of its logarithm.
 
     The logarithm has a standard normal prior: otherwise a few samples that are all predicted
     correctly would make the learner certain of everything.
@@ -123,7 +131,7 @@ def _best_temperature(scores: Tensor, truth: Tensor) -> float:
 
 
 def _predicted(scores: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
-    """The probability of the most probable class, and whether it is the true one: each [n]."""
+    """Return the probability of the most probable class, and whether it is true: each [n]."""
     confident, columns = scores.softmax(dim=1).max(dim=1)
     return confident, columns == truth
 
@@ -200,3 +208,142 @@ def check_share(name: str, value: object, meaning: str, example: str) -> None:
     raise LearnerError(
         f"{name}={value!r:.60}: give the {meaning} as a number between 0 and 1, such as {example}"
     )
+
+
+def evaluate(
+    scores: Tensor,
+    names: Sequence[str],
+    classes: Sequence[str],
+    predicted: Predictions,
+    distances: Tensor | None = None,
+) -> Evaluation:
+    """Compare scores [n, C] over `classes`, and `predicted`, with the true classes `names`.
+
+    `distances` [n] from known classes are given if samples were tested for being unknown.
+    """
+    column_of = {name: column for column, name in enumerate(classes)}
+    columns = torch.tensor([column_of.get(name, -1) for name in names], dtype=torch.int64)
+    known = columns >= 0
+    scores, truth = scores[known], columns[known]
+    accuracy, counts = per_class(scores, truth, classes)
+    best = scores.argmax(1)
+    right = best == truth
+    answered = torch.tensor([name is not None for name in predicted.names], dtype=torch.bool)[known]
+    marked = torch.tensor(predicted.unknown, dtype=torch.bool)
+    measured: dict[str, float] = {}
+    if predicted.abstention is not None:
+        measured |= {"coverage": _percent(answered), "accuracy_answered": _percent(right[answered])}
+    if predicted.unknown_test is not None:
+        measured |= {"false_alarms": _percent(marked[known]), "detected": _percent(marked[~known])}
+    if distances is not None and bool(known.any()) and not bool(known.all()):
+        measured["auroc"] = auroc(distances[known], distances[~known])
+    return Evaluation(
+        accuracy=_percent(right),
+        per_class=accuracy,
+        counts=counts,
+        ece=calibration_error(scores, truth),
+        confusion=confusion_of(truth.tolist(), best.tolist(), classes),
+        unknown_classes=dict(sorted(Counter(n for n in names if n not in column_of).items())),
+        abstention=predicted.abstention,
+        unknown_test=predicted.unknown_test,
+        **measured,
+    )
+
+
+def confusion_of(
+    truth: Sequence[int], predicted: Sequence[int], classes: Sequence[str]
+) -> dict[str, dict[str, int]]:
+    """Count samples by true and predicted class, given as positions in `classes`."""
+    found: dict[str, dict[str, int]] = {}
+    for (true, own), count in sorted(Counter(zip(truth, predicted, strict=True)).items()):
+        found.setdefault(classes[true], {})[classes[own]] = count
+    return found
+
+
+def _percent(chosen: Tensor) -> float:
+    """Return the percentage of [n] that is true; NaN if there are none."""
+    return 100 * float(chosen.double().mean()) if len(chosen) else math.nan
+
+
+def per_class(
+    scores: Tensor, truth: Tensor, names: Sequence[str]
+) -> tuple[dict[str, float], dict[str, int]]:
+    """Return the accuracy in percent and the number of samples of each class that has any."""
+    right = (scores.argmax(1) == truth).double()
+    counts = torch.bincount(truth, minlength=len(names)).tolist()
+    sums = torch.bincount(truth, weights=right, minlength=len(names)).tolist()
+    there = [column for column, count in enumerate(counts) if count]
+    accuracy = {names[column]: 100 * sums[column] / counts[column] for column in there}
+    return accuracy, {names[column]: counts[column] for column in there}
+
+
+def check_chance(name: str, scores: Tensor, truth: Tensor, advice: str) -> None:
+    """Raise VisitRejectedError if the accuracy on held-out samples is not above guessing.
+
+    Scores are [n, C]. The mean accuracy over classes must exceed 1 / C by 1.64 standard deviations
+    of guessing. Nothing is raised with fewer than 20 samples (those of larger classes count less),
+    or if that is more than half of the way to 100 %.
+    """
+    classes, guess, weights = scores.shape[1], 1 / scores.shape[1], class_weights(truth)
+    accuracy = float((weights * (scores.argmax(1) == truth)).sum())
+    noise = _Z * math.sqrt(guess * (1 - guess) * float(weights.square().sum()))
+    few = classes < 2 or _effective(truth) < _LEAST
+    if few or noise > (1 - guess) / 2 or accuracy > guess + noise:
+        return
+    raise VisitRejectedError(
+        f"{name} was not committed: {100 * accuracy:.1f} % of {len(truth)} held-out samples are "
+        f"right, and guessing among {classes} classes gives {100 * guess:.1f} ±{100 * noise:.1f} "
+        f"%. The learner is as it was. {advice}"
+    )
+
+
+def check_drop(
+    name: str,
+    before: tuple[Tensor, Tensor],
+    after: tuple[Tensor, Tensor],
+    old: Sequence[int],
+    max_drop: float,
+    advice: str,
+) -> None:
+    """Raise VisitRejectedError if a visit costs earlier classes more than `max_drop` points.
+
+    `before` and `after` are scores [n, C] and true columns [n] of held-out samples, by the learner
+    without and with the visit. `old` are the columns of `after` that `before` has, in their order,
+    and the samples of `before` are the first of `after` among those of old classes.
+
+    The cost is the sum of two numbers, averaged over earlier classes. First, the points lost on
+    their samples among earlier classes alone. Second, the share of their samples that are predicted
+    as a new class, minus the share of new samples that are predicted as an earlier one: mutual
+    confusion costs nothing. The cost must exceed `max_drop` by 1.64 standard deviations. Nothing is
+    raised with fewer than 20 samples of earlier classes.
+    """
+    columns, (scores, truth) = torch.tensor(list(old)), after
+    if _effective(before[1]) < _LEAST:
+        return
+    is_old = torch.isin(truth, columns)
+    position = torch.full((scores.shape[1],), -1)
+    position[columns] = torch.arange(len(columns))
+    own, labels = scores[is_old], position[truth[is_old]]
+    was_right = before[0].argmax(1) == before[1]
+    is_right = own[:, columns].argmax(1) == labels
+    taken = ~torch.isin(own.argmax(1), columns)
+    weights = class_weights(labels)
+    cost = weights * (was_right.double() - is_right.double() + taken.double())
+    lost, variance = float(cost.sum()), float(cost.square().sum())
+    new, new_truth = scores[~is_old], truth[~is_old]
+    if len(new):
+        back = class_weights(new_truth) * torch.isin(new.argmax(1), columns)
+        lost -= min(float(back.sum()), float((weights * taken).sum()))
+        variance += float(back.square().sum())
+    drop, noise = 100 * lost, 100 * _Z * math.sqrt(variance)
+    if drop - noise > max_drop:
+        raise VisitRejectedError(
+            f"{name} was not committed: it costs earlier classes {drop:.0f} ±{noise:.0f} points on "
+            f"{len(labels)} held-out samples, and at most {max_drop:g} are allowed. The learner is "
+            f"as it was. {advice}"
+        )
+
+
+def _effective(truth: Tensor) -> float:
+    """Return the number of samples, where those of larger classes count less."""
+    return 1 / float(class_weights(truth).square().sum()) if len(truth) else 0.0

@@ -1,14 +1,11 @@
-"""Changes to what was learnt: undoing a visit, renaming and merging classes, forgetting a class.
-
-Forgetting removes a class's output, its samples and what was stored with them, in every file.
-"""
+"""Forgetting a class: its output, its samples and what was stored with them, in every file."""
 
 from collections.abc import Mapping
 
 import torch
 
 from remask.files import DurabilityError
-from remask.learner.calibration import calibrate
+from remask.learner.candidates import Candidate, choose
 from remask.learner.data import moments
 from remask.learner.folder import (
     HELD_KEYS,
@@ -22,55 +19,15 @@ from remask.learner.folder import (
     memory_of,
 )
 from remask.learner.manifest import Learnt, Manifest
+from remask.learner.measuring import calibrate
 from remask.learner.model import Model
-from remask.learner.results import Forgotten, Undone
+from remask.learner.results import Forgotten
 from remask.learner.samples import ChosenRows, HeldOut, measured_on, statistics_without
 from remask.learner.settings import LearnerError
-from remask.learner.stacks import make_stack
-from remask.learner.training import Candidate, Training, choose
+from remask.learner.training import Training, make_stack
 from remask.memory import EMPTY
 
 _MOST_PASSES = 20  # over the memory, per epoch of a visit
-
-
-def undo(folder: LearnerFolder) -> Undone:
-    """Return to the state before the last visit. Raises LearnerError."""
-    now = folder.manifest
-    if not now.earlier:
-        raise LearnerError(
-            f"{folder.path} has no earlier generation to return to. It keeps at most "
-            f"{now.settings.keep_generations} (keep_generations), and forgetting a class "
-            f"removes them. Nothing was changed."
-        )
-    then = now.earlier[-1]
-    restored = {name: getattr(then, name) for name in Learnt.model_fields}
-    restored |= {"history": now.history[: then.visits], "earlier": now.earlier[:-1]}
-    folder.commit(now.model_copy(update=restored))
-    removed = tuple(name for name in now.known if name not in then.known)
-    undone = ", ".join(visit.name for visit in now.history[then.visits :])
-    return Undone(undone, tuple(then.known), removed)
-
-
-def rename(folder: LearnerFolder, old: str, new: str, *, merge: bool) -> None:
-    """Rename a class, or merge it into another one. Raises LearnerError."""
-    now = folder.manifest
-    if old == new:
-        raise LearnerError(f"the class is already called {old!r}. Nothing was changed.")
-    if new in now.known and not merge:
-        raise LearnerError(
-            f"there is already a class {new!r}. Choose another name, or make one class of "
-            f"both: merge=True (--merge)."
-        )
-    if new not in now.known and merge:
-        raise LearnerError(f"cannot merge {old!r} with {new!r}: {new!r} is not a known class.")
-
-    def renamed(learnt: Learnt) -> dict[str, tuple[str | None, ...]]:
-        return {"classes": tuple(new if own == old else own for own in learnt.classes)}
-
-    history = tuple(visit.renamed(old, new) for visit in now.history)
-    earlier = tuple(each.model_copy(update=renamed(each)) for each in now.earlier)
-    update = {**renamed(now), "history": history, "earlier": earlier}
-    folder.commit(now.model_copy(update=update))
 
 
 def forget(folder: LearnerFolder, model: Model, name: str, *, retrain: bool) -> Forgotten:
