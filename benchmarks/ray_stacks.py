@@ -14,7 +14,7 @@ from pathlib import Path
 
 from remask.experiments import Ray, RunOptions
 from remask.experiments.configs import trial_configs
-from remask.experiments.job_queue import job_queue
+from remask.experiments.job_queue import open_queue
 from remask.experiments.jobs import Finished, plan_run
 from remask.machine import StopRequest
 from remask.store import Store
@@ -36,8 +36,8 @@ def main(stacks: int) -> None:
         print(f"planned in {time.monotonic() - began:.1f} s")
         done, first, of_driver = 0, 0.0, time.process_time()
         stop = StopRequest()
-        with job_queue(store, run, stop, 3) as queue:
-            for event in map(queue.settle, Ray("local").run(queue, RunOptions(), stop)):
+        with open_queue(store, run, stop, 3) as queue:
+            for event in map(queue.handle, Ray("local").run(queue, RunOptions(), stop)):
                 if not isinstance(event, Finished):
                     continue
                 done += 1

@@ -12,7 +12,7 @@ from remask.config import TrialConfig
 from remask.errors import Stopped
 from remask.experiments import Executor, RunOptions, ThisProcess
 from remask.experiments.configs import trial_configs
-from remask.experiments.job_queue import job_queue
+from remask.experiments.job_queue import open_queue
 from remask.experiments.jobs import Event, Run, plan_run
 from remask.machine import StopRequest
 from remask.store import Store
@@ -48,10 +48,10 @@ def events_of(
     executor, options = executor or ThisProcess(), options or RunOptions()
     stop = stop or StopRequest()
     with (
-        job_queue(store, run, stop, executor.tries) as queue,
+        open_queue(store, run, stop, executor.tries) as queue,
         closing(executor.run(queue, options, stop)) as events,
     ):
-        yield from (shown for event in events if (shown := queue.settle(event)) is not None)
+        yield from (shown for event in events if (shown := queue.handle(event)) is not None)
 
 
 def stop_when(

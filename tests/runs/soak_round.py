@@ -2,7 +2,6 @@
 
 import os
 import random
-import shutil
 import signal
 import subprocess
 import time
@@ -14,10 +13,8 @@ from pathlib import Path
 from remask.methods import METHODS
 from remask.store import StoreError
 from tests.runs.disturbances import RunEnded
-from tests.runs.faults import flip_a_bit
-from tests.runs.soak_trials import Expected, Request, stored_hashes
+from tests.runs.soak_trials import Expected, Request
 from tests.runs.soaked import Soaked
-from tests.small_disk import fill_disk, small_disk
 
 _PATIENCE = 240.0
 _PROCESSES = 6
@@ -53,33 +50,27 @@ class Round:
         self.faults: list[str] = []
         self._log = folder / "doubled.txt"
         self._place = folder / "place"
-        self._filler = self._place / "filler"
         self._store = self._place / "results.db"
         names = list(METHODS)
         self._methods = sorted({names[number % len(names)], self.chance.choice(names)})
         self._requests: list[Request] = []
         self.expected = Expected({})
-        self._flipped: set[Path] = set()
 
     def run(self) -> None:
         """The whole round."""
         self._place.mkdir(parents=True)
-        with small_disk(self._place, wanted=self.chance.random() < 0.25) as has_small_disk:
-            try:
-                self._run(has_small_disk=has_small_disk)
-            except StoreError as error:
-                self.faults.append(f"changed: {error}")
+        try:
+            for session in range(self.chance.randint(3, 6)):
+                if session and self._is_late():
+                    break
+                self._sit()
+                self.faults += self.expected.faults(self._store)
+            self._finish()
+            self.faults += self.expected.faults_at_the_end(self._store)
+        except StoreError as error:
+            self.faults.append(f"changed: {error}")
         if self._log.exists():
             self.faults += self._log.read_text().splitlines()
-
-    def _run(self, *, has_small_disk: bool) -> None:
-        for session in range(self.chance.randint(3, 6)):
-            if session and self._is_late():
-                break
-            self._sit(has_small_disk=has_small_disk)
-            self.faults += self.expected.faults(self._store)
-        self._finish()
-        self.faults += self.expected.faults_at_the_end(self._store)
 
     def _is_late(self) -> bool:
         return time.monotonic() > self._deadline
@@ -119,11 +110,10 @@ class Round:
             dies_at=self.chance.randrange(_FIRST_OPERATIONS) if dies else None,
         )
 
-    def _sit(self, *, has_small_disk: bool) -> None:
+    def _sit(self) -> None:
         """Start what is asked for, disturb it, begin again what has ended, and see all end."""
         processes = self.chance.choice([1, 2, 2, 3, 4, 6])
         runs = [self._start_request(request) for request in self._some_requests(processes)]
-        full = has_small_disk and self.chance.random() < 0.5
         for _ in range(self.chance.randint(2, 4 * processes)):
             if self._is_late():
                 break
@@ -132,25 +122,16 @@ class Round:
                 runs.remove(ended)
                 self._see_them_end([ended])
                 runs += [self._start_request(request) for request in self._some_requests(1)]
-            if full and self.chance.random() < 0.3:
-                fill_disk(self._filler)
-                self.tally["disk full"] += 1
-                full = False
-            elif self.chance.random() < 0.03 and self._lose_the_store(runs):
-                return
-            else:
-                self._disturb(self.chance.choice(runs))
+            self._disturb(self.chance.choice(runs))
         for run in runs:
             if self.chance.random() < 0.85:
                 self._kill(run)
         self._see_them_end(runs)
-        self._filler.unlink(missing_ok=True)
 
     def _disturb(self, run: Soaked) -> None:
         """Do something to a run; if it is too late for that, nothing."""
-        kinds = [self._kill, self._signal, self._pause, self._leave, self._delete_folders]
-        kinds += [self._flip_a_bit]
-        weights = [14, 3, 1, 1, 1, 2]
+        kinds = [self._kill, self._signal, self._pause, self._leave]
+        weights = [14, 3, 1, 1]
         if run.workers():
             kinds += [self._kill_parent, self._kill_worker, self._kill_idle_worker]
             weights += [6, 20, 6]
@@ -211,63 +192,6 @@ class Round:
         run.codes |= {128 + signal.SIGPIPE}
         run.forked.leave()
         self.tally["output without a reader"] += 1
-
-    def _delete_folders(self, _: Soaked) -> None:
-        """Delete the folders of all runs; the file of claims holds what processes agreed on."""
-        for folder in self._store.parent.glob(f"{self._store.name}.runs/*/"):
-            shutil.rmtree(folder, ignore_errors=True)
-        self.tally["run folders deleted"] += 1
-
-    def _flip_a_bit(self, _: Soaked) -> None:
-        """Damage the newest of two checkpoints, once per folder: the one before must do."""
-        saved: dict[Path, list[Path]] = {}
-        for path in sorted(self._store.parent.glob("*.runs/*/*/checkpoint-*")):
-            saved.setdefault(path.parent, []).append(path)
-        both = [paths for folder, paths in saved.items() if folder not in self._flipped]
-        both = [paths for paths in both if len(paths) == 2]
-        if both:
-            newest = self.chance.choice(both)[-1]
-            with suppress(OSError, ValueError):  # it was removed meanwhile
-                flip_a_bit(newest, self.chance)
-                self._flipped.add(newest.parent)
-                self.tally["bit of a checkpoint flipped"] += 1
-
-    def _lose_the_store(self, runs: Sequence[Soaked]) -> bool:
-        """Delete or replace the store under all who have it open, and import what they rescue."""
-        if self._filler.exists():  # then nothing could be rescued
-            return False
-        living = [run for run in runs if run.lives()]
-        # Who is at work has the file of claims open, too, and must notice.
-        claims = self._place / "results.db.runs" / "claims"
-        deadline = time.monotonic() + 2.0
-        while not all(run.has_open(claims) for run in living):
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.01)
-        for run in living:
-            run.send(signal.SIGSTOP)
-        try:
-            if not living or not all(run.has_open(claims) for run in living):
-                return False
-            held = stored_hashes(self._store)
-            if self.chance.random() < 0.5:
-                living[0].delete_the_store()
-                self.tally["store deleted"] += 1
-            else:
-                living[0].replace_the_store()
-                self.tally["store replaced"] += 1
-        finally:
-            for run in living:
-                run.send(signal.SIGCONT)
-        self._see_them_end(runs)
-        rescued = list(self._place.glob("results.db.rescued-*.json"))
-        for path in rescued:
-            self._request_once(["results", "import", str(path)])
-            path.unlink()
-        noticed = rescued or any("was moved, removed or replaced" in run.said for run in runs)
-        # Who had stopped, or stored its last trial, before that was not at work any more.
-        self.expected.known = held if noticed else set()
-        return True
 
     def _see_them_end(self, runs: Sequence[Soaked]) -> None:
         for run in runs:

@@ -91,15 +91,6 @@ def _numbers(
     return tuple(value.hex() for row in (*class_il, *task_il, confidence) for value in row)
 
 
-def stored_hashes(store: Path) -> set[str]:
-    """What has come to its end, read beside processes that may be stopped while they write."""
-    if not store.exists():
-        return set()
-    with closing(sqlite3.connect(f"{store.as_uri()}?mode=ro", uri=True)) as connection:
-        rows = connection.execute("SELECT config_hash FROM trials WHERE status != 'failed'")
-        return {name for (name,) in rows}
-
-
 @dataclass
 class Expected:
     """What must be in the store."""
@@ -134,7 +125,8 @@ class Expected:
         """What is wrong when all that was asked for has been answered."""
         faults = self.faults(store)
         faults += [f"lost: {name} was never stored" for name in sorted({*self.wanted} - self.known)]
-        allowed = {store, store.with_name(f"{store.name}.runs")}
+        runs = store.with_name(f"{store.name}.runs")
+        allowed = {store, runs, runs / "claims"}
         left = sorted(path for path in store.parent.rglob("*") if path not in allowed)
         return faults + [f"left behind: {path.relative_to(store.parent)}" for path in left]
 

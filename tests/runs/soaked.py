@@ -18,12 +18,7 @@ _REASONS = (
     "is held by",
     "another process has just worked on the run",
     "there is no unfinished run",
-    "was moved, removed or replaced",
     "tries; run the same command",
-    "No space left on device",
-    "the disk is full",
-    "the disk reports an error",
-    "The folder is gone",
 )
 """What a run that ends with an error may say, after what is done to it here."""
 
@@ -57,9 +52,6 @@ class Soaked(AnyRun):
 
     def lives(self) -> bool:
         return self.process.poll() is None
-
-    def has_open(self, path: Path) -> bool:
-        return any(file == str(path.resolve()) for file in _open_files(self.forked.pid))
 
     def busy_worker(self) -> int:
         """A worker that is at work: it holds the lock of its job."""

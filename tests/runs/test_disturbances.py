@@ -201,34 +201,6 @@ def test_a_signal_loses_nothing_and_resume_or_the_same_command_goes_on(
 
 
 @pytest.mark.faults
-def test_a_sweep_that_is_stopped_goes_on_like_any_run(
-    tmp_path: Path, whole: list[TrialRecord]
-) -> None:
-    (tmp_path / "grid.toml").write_text("method = 'er'\ntrials = 4\n[grid]\nepochs = [3]\n")
-    sweep = ("sweep", str(tmp_path / "grid.toml"), *SMALL[-6:])
-    run = Disturbed(*sweep, store=tmp_path / "results.db")
-    run.wait_for_a_checkpoint()
-    run.send(signal.SIGINT)
-    run.end(130)
-    Disturbed(*sweep, store=run.store).end(0)
-    assert rows(run.store) == whole
-
-
-@pytest.mark.data
-def test_a_reproduction_that_is_stopped_goes_on_like_any_run(tmp_path: Path) -> None:
-    command = ("reproduce", "confidence", "--method", "er", "--trials", "2", "--workers", "2")
-    stores = tmp_path / "left alone.db", tmp_path / "stopped.db"
-    run = Disturbed(*command, "--checkpoint-seconds", "0.1", store=stores[1])
-    run.wait_for_a_checkpoint()
-    run.send(signal.SIGINT)
-    run.end(130)
-    for store in stores:
-        Disturbed(*command, store=store).end(0, seconds=300)
-    assert len(rows(stores[0])) == 4
-    assert rows(stores[0]) == rows(stores[1])
-
-
-@pytest.mark.faults
 @pytest.mark.processes
 def test_a_second_ctrl_c_exits_at_once(tmp_path: Path) -> None:
     run = Disturbed(*LONG, "--workers", "1", store=tmp_path / "results.db")

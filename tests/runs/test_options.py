@@ -25,6 +25,12 @@ from remask.experiments import RunOptions
         ({"checkpoint_seconds": math.nan}, "checkpoint_seconds = nan: should be"),
         ({"device": 3}, "device = 3: "),
         ({"worker": 2}, "worker = 2: Extra inputs are not permitted"),
+        ({"address": "10.0.0.1:6379"}, "address is for a cluster: also set on='ray'"),
+        ({"on": "slurm"}, "on = 'slurm': should be 'ray'"),
+        ({"on": "ray", "gpus": 1.5}, "gpus = 1.5: use a fraction of 1, or a whole number"),
+        ({"on": "ray", "cpus": 0.0}, "cpus = 0.0: should be greater than 0"),
+        ({"on": "ray", "tries": 0}, "tries = 0: should be greater than or equal to 1"),
+        ({"on": "ray", "address": "ray://head:10001"}, "address = 'ray://head:10001': "),
     ],
 )
 def test_options_that_cannot_be_are_refused_by_name(given: dict[str, Any], message: str) -> None:

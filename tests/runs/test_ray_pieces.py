@@ -47,25 +47,6 @@ def test_without_ray_the_message_says_what_to_install(
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"address": "10.0.0.1:6379"}, "address is for a cluster: also set on='ray'"),
-        ({"on": "slurm"}, "on = 'slurm': should be 'ray'"),
-        ({"on": "ray", "gpus": 1.5}, "gpus = 1.5: use a fraction of 1, or a whole number"),
-        ({"on": "ray", "cpus": 0.0}, "cpus = 0.0: should be greater than 0"),
-        ({"on": "ray", "tries": 0}, "tries = 0: should be greater than or equal to 1"),
-        ({"on": "ray", "address": "ray://head:10001"}, "address = 'ray://head:10001': "),
-    ],
-)
-def test_options_of_a_cluster_that_cannot_be_are_refused(
-    given: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(SettingsError) as refused:
-        RunOptions(**given)
-    assert str(refused.value).startswith(message)
-
-
-@pytest.mark.parametrize(
     ("node", "cpus", "gpus", "places"),
     [
         ({"CPU": 8.0}, 1, 0, 8),

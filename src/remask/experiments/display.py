@@ -62,16 +62,12 @@ class Display:
     ) -> None:
         self._console = console
         self._lines = lines or console.is_terminal
-        self._jobs = {job.name: job for job in jobs}
         self._cells = {job.name: Counter(config.cell for config in job.configs) for job in jobs}
-        self._weights = {job.name: _weight(job) for job in jobs}
         self._trials = sum(self._cells.values(), Counter[TrialConfig]())
         self._names = _names(list(self._trials))
         self._fractions: dict[str, float] = {}  # of each job that is begun or done
         self._results: dict[TrialConfig, list[TrialRecord]] = {}
-        self._cells_done = 0
-        self._picked_up = 0
-        self._steps = 0
+        self._cells_done = self._picked_up = self._steps = 0
         self._steps_before: dict[str, int] = {}
         self._began = time.monotonic()
         percent = TextColumn("{task.percentage:>3.0f}%")
@@ -80,40 +76,41 @@ class Display:
 
     def __enter__(self) -> Self:
         self._bar.start()
-        self._whole: TaskID = self._bar.add_task("starting", total=1.0, detail="")
+        total = self._trials.total()
+        self._whole: TaskID = self._bar.add_task("starting", total=total, detail="")
         return self
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
         if self._picked_up:
             trials = f"{self._picked_up} trial{'s' * (self._picked_up > 1)}"
-            self._console.print(
-                f"note: {trials} taken from the store, computed earlier or by another process",
-                highlight=False,
-                soft_wrap=True,
-            )
+            text = f"note: {trials} taken from the store, computed earlier or by another process"
+            self._console.print(text)
 
     def show(self, event: Event) -> None:
         """Show an event."""
-        if isinstance(event, Advanced):
-            self._move(event)
-        elif isinstance(event, Finished):
-            self._finish(event)
-        elif isinstance(event, PickedUp):
-            self._picked_up += len(event.records)
-            self._finish(event)
-        elif isinstance(event, Note):
-            self._console.print(f"note: {event.text}", highlight=False, soft_wrap=True)
+        match event:
+            case Advanced():
+                self._move(event)
+            case Finished() | PickedUp():
+                self._picked_up += len(event.records) * isinstance(event, PickedUp)
+                self._finish(event)
+            case Note():
+                self._console.print(f"note: {event.text}")
 
     def _move(self, event: Advanced) -> None:
-        trials = len(self._jobs[event.job].configs)
+        cells = self._cells[event.job]
         before = self._steps_before.get(event.job, event.steps_done)
-        self._steps += (event.steps_done - before) * trials
+        self._steps += (event.steps_done - before) * cells.total()
         self._steps_before[event.job] = event.steps_done
         self._fractions[event.job] = event.steps_done / event.total_steps
         accuracy = "" if np.isnan(event.accuracy) else f"accuracy {event.accuracy:.1f}"
-        for cell in self._cells[event.job]:
-            self._update_cell(cell, f"task {event.task}/{event.tasks} {accuracy}")
+        for cell in cells:
+            if cell not in self._bars:
+                total = self._trials[cell]
+                self._bars[cell] = self._bar.add_task(self._names[cell], total=total, detail="")
+            detail = f"task {event.task}/{event.tasks} {accuracy}"
+            self._bar.update(self._bars[cell], completed=self._done(cell), detail=detail)
         self._update_whole()
 
     def _finish(self, event: Finished | PickedUp) -> None:
@@ -123,8 +120,7 @@ class Display:
             if record.diverged_at is not None:
                 self._console.print(
                     f"note: {record.system} with seed {record.seed} diverged at step "
-                    f"{record.diverged_at:,}: its loss was not finite",
-                    highlight=False,
+                    f"{record.diverged_at:,}: its loss was not finite"
                 )
         for cell in self._cells[event.job]:
             if len(self._results.get(cell, ())) == self._trials[cell]:
@@ -143,23 +139,19 @@ class Display:
         if not np.isnan(accuracy).any():
             what = "test accuracy" if cell.validation else "accuracy"
             shown += f", {what} {accuracy.mean():.2f}"
-        if not self._lines:
-            return
-        ended = f"{self._names[cell]}: {len(results)} trial{'s' * (len(results) > 1)}{shown}"
-        so_far = f"{self._cells_done} of {len(self._trials)} cells, {self._rate()}"
-        self._console.print(Text.assemble(ended, "  ", (so_far, "dim")), soft_wrap=True)
+        if self._lines:
+            ended = f"{self._names[cell]}: {len(results)} trial{'s' * (len(results) > 1)}{shown}"
+            so_far = f"{self._cells_done} of {len(self._trials)} cells, {self._rate()}"
+            self._console.print(Text.assemble(ended, "  ", (so_far, "dim")))
 
-    def _update_cell(self, cell: TrialConfig, detail: str) -> None:
-        if cell not in self._bars:
-            self._bars[cell] = self._bar.add_task(self._names[cell], total=1.0, detail="")
-        done = sum(fraction * self._cells[name][cell] for name, fraction in self._fractions.items())
-        self._bar.update(self._bars[cell], completed=done / self._trials[cell], detail=detail)
+    def _done(self, cell: TrialConfig) -> float:
+        """How many trials of a cell are done, with parts of those that are running."""
+        return sum(part * self._cells[name][cell] for name, part in self._fractions.items())
 
     def _update_whole(self) -> None:
-        done = sum(self._weights[name] * part for name, part in self._fractions.items())
         self._bar.update(
             self._whole,
-            completed=done / sum(self._weights.values()),
+            completed=sum(part * self._cells[n].total() for n, part in self._fractions.items()),
             description=f"{self._cells_done} of {len(self._trials)} cells",
             detail=self._rate(),
         )
@@ -171,27 +163,13 @@ class Display:
 
 def _names(cells: Sequence[TrialConfig]) -> dict[TrialConfig, str]:
     """Name each cell by its system, its buffer and what else distinguishes it."""
-    titles = {cell: own_title(cell.method) for cell in cells}
-    several_benchmarks = len({cell.benchmark for cell in cells}) > 1
-    return {
-        cell: printable(
-            ", ".join(
-                [
-                    *([cell.benchmark] if several_benchmarks else []),
-                    label,
-                    *([f"buffer {cell.buffer}"] if cell.buffer else []),
-                ]
-            )
-        )
-        for cell, label in zip(cells, cell_labels(cells, titles), strict=True)
-    }
-
-
-def _weight(job: Job) -> float:
-    """The approximate share of a job in the run's time: samples seen, new and replayed."""
-    config = job.configs[0]
-    replayed = min(config.replay_batch, config.buffer) / config.batch
-    return len(job.configs) * config.epochs * (1 + replayed)
+    labels = cell_labels(cells, {cell: own_title(cell.method) for cell in cells})
+    several = len({cell.benchmark for cell in cells}) > 1
+    names = {}
+    for cell, label in zip(cells, labels, strict=True):
+        buffer = f", buffer {cell.buffer}" if cell.buffer else ""
+        names[cell] = printable(f"{cell.benchmark}, " * several + label + buffer)
+    return names
 
 
 @contextmanager

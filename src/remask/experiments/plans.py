@@ -59,17 +59,26 @@ class PlannedCell:
     label: str
     """The method's name in tables, with the settings that distinguish it."""
     trials: int
-    to_run: int
-    """Number of trials that the store does not have."""
+    stored: int
+    """Number of trials that are not run."""
     flops: float
     """FLOPs of the trials to run."""
     seconds: float
     """Time of the trials to run, one stack after the other."""
 
     @property
-    def stored(self) -> int:
-        """Number of trials that are not run."""
-        return self.trials - self.to_run
+    def to_run(self) -> int:
+        """Number of trials that the store does not have."""
+        return self.trials - self.stored
+
+    def row(self) -> list[str]:
+        """Its row in the table of a plan."""
+        numbers = [str(number) for number in (self.trials, self.stored, self.to_run)]
+        work = ["-", "-"]
+        if self.to_run:
+            work = [_write_flops(self.flops), _write_time(self.seconds)]
+        buffer = str(self.config.buffer or "-")
+        return [self.config.benchmark, self.label, buffer, *numbers, *work]
 
 
 @dataclass(frozen=True, repr=False)
@@ -106,21 +115,8 @@ class Plan:
 
     def table(self) -> PlainTable:
         """A row per cell."""
-        table = PlainTable()
-        for name in ("benchmark", "method"):
-            table.add_column(name, no_wrap=True)
-        for name in ("buffer", "trials", "stored", "to run", "work", "time"):
-            table.add_column(name, justify="right", no_wrap=True)
-        for cell in self.cells:
-            table.add_row(
-                cell.config.benchmark,
-                cell.label,
-                str(cell.config.buffer or "-"),
-                *map(str, (cell.trials, cell.stored, cell.to_run)),
-                _write_flops(cell.flops) if cell.to_run else "-",
-                _write_time(cell.seconds) if cell.to_run else "-",
-            )
-        return table
+        columns = ("benchmark", "method", "buffer", "trials", "stored", "to run", "work", "time")
+        return PlainTable(columns, [cell.row() for cell in self.cells], left=columns[:2])
 
     def summary(self) -> str:
         """The number of trials to run, and about how long they take."""
@@ -148,50 +144,44 @@ def plan_trials(store: Store | None, configs: Sequence[TrialConfig], options: Ru
     """
     wanted = list(dict.fromkeys(configs))
     left = [c for c in wanted if options.again or store is None or not store.is_done(c.hash)]
-    executor = executor_for(options)
     lacking = sorted(name for name in {c.benchmark for c in left} if not _has_data(name))
+    largest = largest_stacks(left, options, lacking=lacking)
+    executor = executor_for(options)
     try:
         at_once = executor.at_once(options) if left else options.processes
-        stacks = _stacks(left, lacking, at_once, options, executor)
+        jobs = plan_jobs(left, at_once, lambda config: largest[config.net])
+        times = _times(jobs, options, executor)
     finally:
         executor.disconnect()
-    seconds = {c: own / len(job.configs) for job, own in stacks for c in job.configs}
+    seconds = {c: own / len(job.configs) for job, own in times.items() for c in job.configs}
     by_cell: dict[TrialConfig, list[TrialConfig]] = {}
     for config in wanted:
         by_cell.setdefault(config.cell, []).append(config)
     labels = cell_labels(list(by_cell), {cell: own_title(cell.method) for cell in by_cell})
     cells = []
     for (cell, trials), label in zip(by_cell.items(), labels, strict=True):
-        to_run = [config for config in trials if config in seconds]
-        work = cost_of(cell).flops * len(to_run) if to_run else 0.0
-        own_seconds = sum(seconds[config] for config in to_run)
-        cells.append(PlannedCell(cell, label, len(trials), len(to_run), work, own_seconds))
-    return Plan(cells, [own for _, own in stacks], at_once, lacking)
+        to_run = [seconds[config] for config in trials if config in seconds]
+        flops = cost_of(cell).flops * len(to_run) if to_run else 0.0
+        stored = len(trials) - len(to_run)
+        cells.append(PlannedCell(cell, label, len(trials), stored, flops, sum(to_run)))
+    return Plan(cells, list(times.values()), at_once, lacking)
 
 
-def _stacks(
-    configs: Sequence[TrialConfig],
-    lacking: Sequence[str],
-    at_once: int,
-    options: RunOptions,
-    executor: Executor,
-) -> list[tuple[Job, float]]:
-    """The stacks of these trials, and the seconds that each takes."""
-    largest = largest_stacks(configs, options, lacking=lacking)
-    jobs = plan_jobs(configs, at_once, lambda config: largest[config.net])
+def _times(jobs: Sequence[Job], options: RunOptions, executor: Executor) -> dict[Job, float]:
+    """The seconds that each job takes."""
     if jobs and executor.on_this_machine:
         check_device(options.device)
     rates: dict[tuple[str, int], Rates] = {}
     # Rates are measured on the smallest inputs; larger ones take proportionally longer.
-    found = sorted(jobs, key=lambda job: cost_of(job.configs[0].cell).flops)
-    for config, trials in ((job.configs[0], len(job.configs)) for job in found):
+    for job in sorted(jobs, key=lambda job: cost_of(job.configs[0].cell).flops):
+        config, trials = job.configs[0], len(job.configs)
         if (config.net, trials) not in rates:
             asked = (config, trials, options)
             rates[config.net, trials] = executor.call(rates_of, *asked, options=options)
-    return [
-        (job, seconds_of(job.configs[0].cell, rates[job.configs[0].net, len(job.configs)]))
+    return {
+        job: seconds_of(job.configs[0].cell, rates[job.configs[0].net, len(job.configs)])
         for job in jobs
-    ]
+    }
 
 
 def _has_data(benchmark: str) -> bool:

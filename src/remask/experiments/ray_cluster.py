@@ -110,7 +110,7 @@ class Ray(Executor):
         with redirect_stdout(sys.stderr):
             self._connect()
             try:
-                yield from Stacks(self, options).work_off(queue, stop)
+                yield from Stacks(self, options, stop).train(queue)
             finally:
                 self.disconnect()
 

@@ -25,7 +25,7 @@ from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark, resplit
 from remask.engine.checkpoints import checkpoints_in, is_checkpoint
 from remask.errors import MissingPackageError, SettingsError
-from remask.experiments.jobs import Advanced, Event, Failed, Finished, Job
+from remask.experiments.jobs import Event, Failed, Finished, Job
 from remask.experiments.options import RunOptions
 from remask.experiments.train import run_job
 from remask.files import DurabilityError, make_folder, write_atomically
@@ -118,41 +118,43 @@ def train_stack(
         for message in _train(order, arrays, checkpoint, stop, scratch):
             if order.options.logs is not None and (text := read_logs(logs)):
                 yield Printed(text)
+            if isinstance(message, Finished):
+                records = [
+                    record.model_copy(update={"machine": {**record.machine, "host": host}})
+                    for record in message.records
+                ]
+                message = replace(message, records=records)
             yield message
 
 
 def _train(
     order: Order, arrays: Arrays, checkpoint: dict[str, bytes], stop: StopRequest, scratch: Path
 ) -> Iterator[Message]:
-    options, nets, shared = order.options, scratch / "nets", order.checkpoints
+    options, nets, folder = order.options, scratch / "nets", scratch / "checkpoints"
     if options.save_nets is not None:
         options = options.model_copy(update={"save_nets": nets})
-    mirror = None if shared is None else CheckpointMirror(shared)
-    folder = scratch / "checkpoints"
+    mirror = None if order.checkpoints is None else CheckpointMirror(order.checkpoints)
     if mirror is not None:
         mirror.fetch(folder)
     # The larger number belongs to the later state.
     known = [path.name for path in checkpoints_in(folder).values()]
     if max(checkpoint, default="") > max(known, default=""):
         write_files(folder, checkpoint)
-    benchmark = resplit(as_benchmark(arrays), **order.job.configs[0].split)
-    save = None if mirror is None else lambda: mirror.push(folder)
-    events = run_job(order.job, folder, options, stop, benchmark=benchmark, after_save=save)
-    ended, next_report = False, 0.0
-    for event in events:
-        if isinstance(event, Advanced):
-            if time.monotonic() < next_report:
-                continue
-            next_report = time.monotonic() + order.seconds_between_reports
+    ended = False
+    for event in run_job(
+        order.job,
+        folder,
+        options,
+        stop,
+        benchmark=resplit(as_benchmark(arrays), **order.job.configs[0].split),
+        after_save=None if mirror is None else lambda: mirror.push(folder),
+        seconds_between_reports=order.seconds_between_reports,
+    ):
         ended = isinstance(event, Finished | Failed)
-        if isinstance(event, Finished):
-            if options.save_nets is not None:
-                yield Files("nets", read_files(nets.glob("*")))
-            host = {"host": socket.gethostname()}
-            records = [r.model_copy(update={"machine": r.machine | host}) for r in event.records]
-            event = replace(event, records=records)
+        if isinstance(event, Finished) and options.save_nets is not None:
+            yield Files("nets", read_files(nets.glob("*")))
         yield event
-    if not ended and shared is None:
+    if not ended and mirror is None:
         yield Files("checkpoints", read_files(checkpoints_in(folder).values()))
 
 
@@ -177,9 +179,6 @@ def as_benchmark(arrays: Arrays) -> Benchmark:
     return Benchmark(**values)
 
 
-# What the process prints
-
-
 def _log_sizes() -> dict[str, int]:
     """The files that Ray writes the output of this process to, and their sizes."""
     sizes = {}
@@ -201,9 +200,6 @@ def read_logs(logs: dict[str, int], *, end: bool = False) -> str:
             text += stream.read(_LOG_BYTES).decode(errors="replace")
             logs[path] = stream.tell()
     return text
-
-
-# Files and code
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -236,19 +232,19 @@ def scratch_folder(code: Mapping[str, bytes]) -> Iterator[Path]:
             status = folder.lstat()
             is_new = time.time() - status.st_mtime < _SECONDS_TO_LOCK
             if not is_new and status.st_uid == os.getuid():
-                with _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                with _locked(folder):
                     shutil.rmtree(folder)
     with tempfile.TemporaryDirectory(prefix=_SCRATCH, ignore_cleanup_errors=True) as made:
         folder = Path(made).resolve()
-        with _locked(folder, fcntl.LOCK_EX), _importable(code, folder / "code"):
+        with _locked(folder), _importable(code, folder / "code"):
             yield folder
 
 
 @contextmanager
-def _locked(folder: Path, kind: int) -> Iterator[None]:
+def _locked(folder: Path) -> Iterator[None]:
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        fcntl.flock(lock, kind)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
         os.close(lock)
@@ -278,9 +274,6 @@ def _importable(files: Mapping[str, bytes], folder: Path) -> Iterator[None]:
                 del sys.modules[name]
 
 
-# Checkpoints that all nodes share
-
-
 class CheckpointMirror:
     """The copy of a checkpoint folder in a shared folder, or at an address that fsspec understands.
 
@@ -307,8 +300,7 @@ class CheckpointMirror:
         make_folder(folder)
         with self._explained("read"):
             for name in sorted(self._names())[-_CHECKPOINTS_KEPT:]:
-                content = self._files.cat_file(f"{self._path}/{name}")
-                write_atomically(folder / name, content, private=True)
+                write_files(folder, {name: self._files.cat_file(f"{self._path}/{name}")})
 
     def push(self, folder: Path) -> None:
         """Make the copy like the folder: new checkpoints are written before old ones go."""
@@ -317,7 +309,7 @@ class CheckpointMirror:
             there = self._names()
             self._files.makedirs(self._path, exist_ok=True)
             for name in sorted(here.keys() - there):
-                self._files.pipe_file(f"{self._path}/{name}", here[name].read_bytes())
+                self._files.put_file(str(here[name]), f"{self._path}/{name}")
             for name in there - here.keys():
                 self._files.rm_file(f"{self._path}/{name}")
 

@@ -12,7 +12,7 @@ import remask
 from remask.data.benchmark import load_benchmark
 from remask.engine.checkpoints import checkpoints_in
 from remask.errors import RemaskError
-from remask.experiments.executors import SECONDS_BETWEEN_LOOKS, SECONDS_TO_SAVE, Crew
+from remask.experiments.executors import SECONDS_BETWEEN_LOOKS, SECONDS_TO_SAVE, Pool
 from remask.experiments.jobs import Event, Failed, Finished, Lost, Note, Work
 from remask.experiments.options import RunOptions
 from remask.experiments.ray_node import (
@@ -29,6 +29,7 @@ from remask.experiments.ray_node import (
     write_files,
 )
 from remask.experiments.train import describe_failure
+from remask.machine import StopRequest
 from remask.own_code import fingerprints_of
 
 if TYPE_CHECKING:
@@ -76,10 +77,11 @@ class _Stack:
         return "an unknown node" if self.began is None else self.began.host
 
 
-class Stacks(Crew):
+class Stacks(Pool):
     """The stacks that the cluster has."""
 
-    def __init__(self, cluster: "Ray", options: RunOptions) -> None:
+    def __init__(self, cluster: "Ray", options: RunOptions, stop: StopRequest) -> None:
+        super().__init__(stop)
         self._ray, self._cluster, self._logs = cluster.ray, cluster, cluster.logs
         # The flag is on this machine, so that no other node's death can take it. If its process
         # dies, Ray starts it again, and those who wait for it continue to wait.
@@ -87,7 +89,7 @@ class Stacks(Crew):
         always = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
         self._flag = self._ray.remote(scheduling_strategy=here, **always)(StopFlag).remote()
         self._stop_asked = self._flag.wait.remote()
-        self._is_stopping = False
+        self._has_asked = False
         # Ray itself retries nothing: the queue does, and counts.
         how = {"num_returns": "streaming", "max_retries": 0, **cluster.resources(options)}
         self._task = self._ray.remote(**how)(train_stack)
@@ -114,7 +116,7 @@ class Stacks(Crew):
         return _GIVEN_PER_PLACE * max(self._places, 1)
 
     def start(self, work: Work) -> Iterator[Event]:
-        """See `Crew.start`."""
+        """See `Pool.start`."""
         config, kinds = work.job.configs[0], self._ray.exceptions
         if not self._places and not self._noted_none:
             self._noted_none = True
@@ -140,7 +142,7 @@ class Stacks(Crew):
             version=remask.__version__,
             code=own_files(config),
             checkpoints=self._shared(work),
-            seconds_between_reports=self._most() / _REPORTS_PER_SECOND,
+            seconds_between_reports=max(self._most() / _REPORTS_PER_SECOND, 0.25),
         )
         checkpoint = self._ray.put(read_files(checkpoints_in(work.folder).values()))
         data = self._data[config.benchmark]
@@ -148,7 +150,7 @@ class Stacks(Crew):
         self._stacks.append(_Stack(work, messages))
 
     def next_events(self) -> Iterator[Event]:
-        """See `Crew.next_events`."""
+        """See `Pool.next_events`."""
         if not self._stacks:
             time.sleep(SECONDS_BETWEEN_LOOKS)
             return
@@ -161,10 +163,10 @@ class Stacks(Crew):
             yield from self._next_events(streams[stream])
 
     def ask_to_stop(self) -> None:
-        """See `Crew.ask_to_stop`."""
-        if self._is_stopping:
+        """See `Pool.ask_to_stop`."""
+        if self._has_asked:
             return
-        self._is_stopping = True
+        self._has_asked = True
         with suppress(self._ray.exceptions.RayError):  # then the time to save runs out
             self._ray.get(self._flag.raise_it.remote(), timeout=SECONDS_TO_SAVE)
         for stack in list(self._stacks):
@@ -172,7 +174,7 @@ class Stacks(Crew):
                 self._drop(stack)
 
     def end(self) -> None:
-        """See `Crew.end`."""
+        """See `Pool.end`."""
         for stack in list(self._stacks):
             self._drop(stack)
         with suppress(Exception):  # the cluster may be gone
@@ -195,7 +197,7 @@ class Stacks(Crew):
         except (StopIteration, self._ray.exceptions.RayError) as error:
             self._stacks.remove(stack)
             if isinstance(error, StopIteration):
-                if not stack.ended and not self._is_stopping:
+                if not stack.ended and self.stop.signal is None:
                     yield self._lost(stack, "its task ended before it was trained")
             elif not stack.ended:
                 yield self._lost(stack, *self._cause(stack, error))
@@ -225,7 +227,7 @@ class Stacks(Crew):
                 ]
                 yield replace(message, records=records)
                 place = self._shared(stack.work)
-                if place is not None and not self._is_stopping:
+                if place is not None and self.stop.signal is None:
                     with suppress(RemaskError):  # it is stored by now: what stays does no harm
                         CheckpointMirror(place).remove()
             case _:

@@ -2,9 +2,10 @@
 
 import importlib
 import shlex
+from collections import UserList
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import Any, TypeVar, overload
+from typing import Any
 
 from remask.config import CONDITIONS, IDENTITY, TrialConfig
 from remask.errors import (
@@ -33,59 +34,39 @@ from remask.reports.tables import (
 from remask.store.cells import Cell, summarise
 from remask.store.export import column_types, flat_row
 
-_T = TypeVar("_T")
 NOTHING_PUBLISHED = (
     "Nothing is published about these results: figures exist for the paper's benchmarks, methods, "
     "masks and buffers with their published settings."
 )
 
 
-class _Shown(Sequence[_T]):
-    """A tuple of cells or trials that is printed as a table."""
-
-    _items: tuple[_T, ...]
-
-    @overload
-    def __getitem__(self, index: int) -> _T: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[_T]: ...
-    def __getitem__(self, index: int | slice) -> _T | Sequence[_T]:
-        return self._items[index]
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-
-class Compared(_Shown[ComparedCell]):
+class Compared(UserList[ComparedCell]):
     """Cells with their published figures; printed as a table and a summary."""
-
-    def __init__(self, cells: Iterable[ComparedCell]) -> None:
-        self._items = tuple(cells)
 
     def table(self) -> PlainTable:
         """A row per cell: ours, with the published figure below."""
-        return comparison_table(self._items)
+        return comparison_table(self.data)
 
     def summary(self) -> list[str]:
         """What the table means and shows, a sentence per line."""
-        return comparison_summary(self._items) if self._items else [NOTHING_PUBLISHED]
+        return comparison_summary(self.data) if self.data else [NOTHING_PUBLISHED]
 
     def markdown(self) -> str:
         """The table and the summary in Markdown."""
-        table = comparison_markdown(self._items) if self._items else ""
+        table = comparison_markdown(self.data) if self.data else ""
         return table + "\n".join(self.summary())
 
     def __repr__(self) -> str:
-        table = [str(self.table())] if self._items else []
+        table = [str(self.table())] if self.data else []
         return "\n".join([*table, *self.summary()])
 
     def _repr_html_(self) -> str:
-        if not self._items:
+        if not self.data:
             return f"<p>{escape(NOTHING_PUBLISHED)}</p>"
         return self.table()._repr_html_()
 
 
-class Results(_Shown[TrialRecord]):
+class Results(UserList[TrialRecord]):
     """The records of trials; printed, or shown in a notebook, as a table of cells.
 
     `asked` is the order in which cells are shown; without it they are sorted.
@@ -99,7 +80,7 @@ class Results(_Shown[TrialRecord]):
         failures: Sequence[str] = (),
         ran: bool = False,
     ) -> None:
-        self._items = tuple(records)
+        super().__init__(records)
         self._order = {cell: n for n, cell in enumerate(dict.fromkeys(c.cell for c in asked))}
         self.failures = list(failures)
         """The trials that failed, with the reasons."""
@@ -109,7 +90,7 @@ class Results(_Shown[TrialRecord]):
     def cells(self) -> list[Cell]:
         """Summaries of the trials that differ only in their seed."""
         order = self._order
-        return sorted(summarise(self._items), key=lambda cell: order.get(cell.config, len(order)))
+        return sorted(summarise(self.data), key=lambda cell: order.get(cell.config, len(order)))
 
     def table(self) -> PlainTable:
         """A row per cell: accuracy and forgetting. A rich Table; `str(...)` is its text."""
@@ -129,7 +110,7 @@ class Results(_Shown[TrialRecord]):
             pandas: Any = importlib.import_module("pandas")
         except ImportError:
             raise MissingPackageError("a DataFrame needs pandas: pip install pandas") from None
-        return pandas.DataFrame(map(flat_row, self._items), columns=list(column_types()))
+        return pandas.DataFrame(map(flat_row, self.data), columns=list(column_types()))
 
     def plot(self, figure: str = "accuracy-over-tasks", setting: str = "class_il") -> Any:
         """Draw a figure of the page: a matplotlib Figure, or None if there is nothing to draw.
@@ -147,11 +128,11 @@ class Results(_Shown[TrialRecord]):
         return Compared(cell for cell in compared if cell.figures)
 
     def __repr__(self) -> str:
-        table = str(self.table()) if self._items else "No trials."
+        table = str(self.table()) if self.data else "No trials."
         return "\n".join([table, *self.failures])
 
     def _repr_html_(self) -> str:
-        if not self._items:
+        if not self.data:
             return f"<p>{escape(repr(self))}</p>"
         return self.table()._repr_html_()
 

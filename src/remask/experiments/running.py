@@ -1,9 +1,10 @@
 """Running trials: what is missing, in which stacks, and where."""
 
 import math
+import os
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
-from pathlib import Path
+from functools import cache
 
 import torch
 
@@ -17,7 +18,7 @@ from remask.errors import SettingsError
 from remask.experiments.cost import Sizes
 from remask.experiments.display import Display, RunLog, download_bar
 from remask.experiments.executors import Executor, ThisProcess, WorkerProcesses
-from remask.experiments.job_queue import job_queue
+from remask.experiments.job_queue import open_queue
 from remask.experiments.jobs import Failed, Run, benchmark_of, plan_run, unfinished_runs
 from remask.experiments.options import RunOptions
 from remask.experiments.results import Results
@@ -25,7 +26,7 @@ from remask.files import make_folder
 from remask.machine import StopRequest, check_device, require_room
 from remask.methods import find_method
 from remask.nets.builders import net_builder
-from remask.own_code import OwnSource, check_trusted, find_source, names_own_code
+from remask.own_code import check_trusted, find_source, names_own_code
 from remask.store.store import Store
 
 
@@ -70,16 +71,16 @@ def run_trials(
             StopRequest() as stop,
             Display(jobs, options.console, lines=options.progress is True) as display,
             RunLog(run, options) as log,
-            job_queue(store, run, stop, executor.tries) as queue,
+            open_queue(store, run, stop, executor.tries) as queue,
             closing(executor.run(queue, options, stop)) as events,
         ):
             for event in events:
-                if (settled := queue.settle(event)) is None:
+                if (handled := queue.handle(event)) is None:
                     continue
-                display.show(settled)
-                log.take(settled)
-                if isinstance(settled, Failed):
-                    failures.append(f"{titles[settled.job]}: {settled.error}")
+                display.show(handled)
+                log.take(handled)
+                if isinstance(handled, Failed):
+                    failures.append(f"{titles[handled.job]}: {handled.error}")
     stored = [record for config in configs if (record := store.get(config.hash)) is not None]
     return Results(stored, asked=configs, failures=failures, ran=run is not None)
 
@@ -163,31 +164,25 @@ def _split(config: TrialConfig) -> tuple[str, ...]:
 
 def note_changed_code(store: Store, configs: Sequence[TrialConfig], console: PlainConsole) -> None:
     """Print how many stored trials were run with another version of the user's own code."""
-    here = Path.cwd()
     files: set[str] = set()
     changed = 0
-    sources: dict[str, OwnSource | None] = {}
-    for config in dict.fromkeys(configs):
+    source_of = cache(find_source)
+    for config in configs:
         if not any(map(names_own_code, (config.benchmark, config.method, config.net))):
             continue
         record = store.get(config.hash)
         if record is None or record.status == "failed":  # it is run again anyway
             continue
-        for module in record.own_code.keys() - sources.keys():
-            sources[module] = find_source(module)
         stale = {
-            source.file
+            os.path.relpath(source.file)
             for module, fingerprint in record.own_code.items()
-            if (source := sources[module]) is not None and source.fingerprint != fingerprint
+            if (source := source_of(module)) is not None and source.fingerprint != fingerprint
         }
         changed += bool(stale)
-        files |= {str(f.relative_to(here) if f.is_relative_to(here) else f) for f in stale}
+        files |= stale
     if changed:
         console.print(
             f"{changed} stored trial{'s were' if changed > 1 else ' was'} run with an older "
             f"version of {' and '.join(sorted(files))}; `again` (--again) runs them again",
             style="yellow",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
         )

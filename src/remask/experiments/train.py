@@ -34,7 +34,6 @@ from remask.machine import StopRequest, check_device, lacks_memory
 from remask.own_code import fingerprints_of
 from remask.record import TrialRecord
 
-_SECONDS_BETWEEN_REPORTS = 0.25
 _ORPHAN = 30.0  # seconds
 _PACE = 0.1  # seconds between looks at requests to stop
 _LARGEST_SHARE = 0.02
@@ -51,6 +50,7 @@ def run_job(
     *,
     benchmark: Benchmark | None = None,
     after_save: Callable[[], None] | None = None,
+    seconds_between_reports: float = 0.25,
 ) -> Iterator[Event]:
     """Train a job to the end, from its latest checkpoint in `folder` if there is one.
 
@@ -75,7 +75,7 @@ def run_job(
             saver = _Saver(stack, checkpoints, options.checkpoint_seconds, after_save)
             for warning in saver.restore():
                 yield Note(job.name, warning)
-            reports = _Reports(job, stack, logged=log is not None)
+            reports = _Reports(job, stack, seconds_between_reports, logged=log is not None)
             yield from reports.now()
             learnt = stack.position.task
             for position in stack.run(_PACE):
@@ -201,8 +201,8 @@ class _Reports:
     After a restart the log is reported from its beginning: earlier reports may be lost.
     """
 
-    def __init__(self, job: Job, stack: TrialStack, *, logged: bool) -> None:
-        self._job, self._stack, self._logged = job, stack, logged
+    def __init__(self, job: Job, stack: TrialStack, seconds: float, *, logged: bool) -> None:
+        self._job, self._stack, self._seconds, self._logged = job, stack, seconds, logged
         self._points = self._tasks = 0
         self._next = 0.0
 
@@ -219,7 +219,7 @@ class _Reports:
             total_steps=stack.total_steps,
             accuracy=stack.measured.running_accuracy(),
         )
-        self._next = time.monotonic() + _SECONDS_BETWEEN_REPORTS
+        self._next = time.monotonic() + self._seconds
         if not self._logged:
             return
         measured = stack.measured
