@@ -133,9 +133,11 @@ class Pool(ABC):
                 yield from self.next_events()
             yield from self._stop()
         finally:
-            for _ in self._stop():  # drop its events
-                pass
-            self.end()
+            try:
+                for _ in self._stop():  # drop its events
+                    pass
+            finally:
+                self.end()
 
     def _stop(self) -> Iterator[Event]:
         """Make all jobs save and end; those that do not in time are lost."""
