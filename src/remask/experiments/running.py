@@ -70,7 +70,7 @@ def run_trials(
         with (
             StopRequest() as stop,
             Display(jobs, options.console, lines=options.progress is True) as display,
-            RunLog(run, options) as log,
+            RunLog(run, options) if options.log else nullcontext() as log,
             open_queue(store, run, stop, executor.tries) as queue,
             closing(executor.run(queue, options, stop)) as events,
         ):
@@ -78,7 +78,8 @@ def run_trials(
                 if (handled := queue.handle(event)) is None:
                     continue
                 display.show(handled)
-                log.take(handled)
+                if log is not None:
+                    log.take(handled)
                 if isinstance(handled, Failed):
                     failures.append(f"{titles[handled.job]}: {handled.error}")
     stored = [record for config in configs if (record := store.get(config.hash)) is not None]
