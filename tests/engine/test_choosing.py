@@ -316,19 +316,3 @@ def test_samples_to_choose_on_are_refused_where_nothing_is_chosen_or_they_do_not
 
 
 # What is refused
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"method": "sgd", "buffer": 0, "replay_batch": 0}, "SGD has no memory"),
-        ({"method": "icarl", "buffer": 1000}, "iCaRL does not support a mask"),
-        ({"task_free": True, "method": "er"}, "task_free"),
-        ({"fade": 4.0}, "fade needs a mask other"),
-    ],
-)
-def test_auto_is_refused_where_nothing_could_tell_which_mask_is_best(
-    changes: dict[str, Any], message: str, config: MakeConfig, tiny: Benchmark
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        auto_stack(config, tiny, **changes)

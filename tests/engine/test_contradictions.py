@@ -5,12 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark, load_benchmark
-from remask.engine import ContradictionError, TrialStack
+from remask.engine import ContradictionError, DataDescription, TrialStack
 from remask.methods import ER, DERpp, Method, Step
-from remask.nets.builders import mlp
+from remask.nets.builders import NetBuilder, mlp
 from remask.nets.resnet import resnet18
 from tests.engine.stack_samples import small_mlp
 
@@ -20,6 +21,56 @@ MakeConfig = Callable[..., TrialConfig]
 class Mine(Method):
     def loss(self, step: Step) -> Any:
         return step.stream_loss()
+
+
+class Wider(ER):
+    @classmethod
+    def adapt_net(cls, build: NetBuilder, num_tasks: int) -> NetBuilder:
+        return build
+
+
+WORDS = DataDescription((5,), 4, name="tiny", input_type=torch.int64, scale=1.0)
+ON_DISK: dict[str, Any] = {"earlier_samples": []}
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "message"),
+    [
+        ({"method": "derp"}, {}, "did you mean 'derpp'"),
+        ({"method": "er", "buffer": 0}, {}, "needs `buffer >= 1`, got 0"),
+        ({"method": "gss", "replay_batch": 0}, {}, "needs `replay_batch >= 1`"),
+        ({"method": "sgd", "memory": "balanced"}, {}, "no reservoir: leave out memory='balanced'"),
+        ({"method": "icarl", "memory": "balanced"}, {}, "no reservoir: leave out memory='balanc"),
+        ({"method": "pnn", "task_free": True}, {}, "needs task boundaries"),
+        ({"mask": "auto", "method": "sgd", "buffer": 0, "replay_batch": 0}, {}, "has no memory"),
+        ({"mask": "auto", "method": "icarl"}, {}, "iCaRL does not support a mask"),
+        ({"mask": "auto", "method": "er", "task_free": True}, {}, "task_free"),
+        ({"mask": "auto", "fade": 4.0}, {}, "fade needs a mask other"),
+        ({"method": "er"}, ON_DISK, "need tasks that arrive one by one"),
+        ({"method": "gss"}, {"data": "open", **ON_DISK}, "copies the samples it keeps"),
+        ({"memory": "merging"}, {"data": "open", **ON_DISK}, "changes the kept samples"),
+        ({"memory": "merging"}, {"data": WORDS}, "averages samples, which int64 inputs"),
+        ({"method": "joint"}, {"data": "open"}, "learns all tasks at once, so it needs a benchm"),
+        (
+            {"method": "wider"},
+            {"data": "open", "method": Wider},
+            "Wider needs the number of tasks: it adapts its net to their number",
+        ),
+    ],
+)
+def test_settings_that_do_not_fit_the_method_or_the_data_are_refused(
+    config: MakeConfig,
+    tiny: Benchmark,
+    settings: dict[str, Any],
+    options: dict[str, Any],
+    message: str,
+) -> None:
+    given = {"data": tiny, "build_net": small_mlp, **options}
+    data = given.pop("data")
+    with pytest.raises(ValueError, match=message):
+        TrialStack(
+            [config(**settings)], DataDescription.of(tiny) if data == "open" else data, **given
+        )
 
 
 @pytest.fixture

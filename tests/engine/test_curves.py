@@ -17,10 +17,8 @@ from tests.engine.stack_samples import (
     assert_same,
     batch_normed,
     finish,
-    learn_all,
     small_mlp,
     snapshot,
-    task_of,
 )
 
 MakeConfig = Callable[..., TrialConfig]
@@ -147,31 +145,6 @@ def test_measuring_changes_nothing_else(
 
 
 # That it survives
-
-
-def test_tasks_that_come_by_themselves_have_the_curves_of_a_benchmark(
-    config: MakeConfig, tiny: Benchmark
-) -> None:
-    whole = finish(stack_of(config, tiny))
-    stack = stack_of(config, DataDescription.of(tiny))
-    learn_all(stack, tiny)
-    for ours, theirs in zip(stack.results(), whole.results(), strict=True):
-        assert repr(ours.curve) == repr(theirs.curve)
-
-
-def test_a_stack_that_learns_tasks_as_they_come_is_restored_with_its_curves(
-    config: MakeConfig, tiny: Benchmark
-) -> None:
-    first = stack_of(config, DataDescription.of(tiny))
-    first.learn(task_of(first, tiny, 0))
-    first.evaluate()
-    test = tiny.test_indices(0)
-    second = stack_of(config, DataDescription.of(tiny))
-    second.restore(snapshot(first), first.position)
-    second.test_on(0, tiny.test_inputs[test], tiny.test_labels[test])
-    for stack in (first, second):
-        learn_all(stack, tiny)
-    assert_same(snapshot(first), snapshot(second))
 
 
 def test_no_step_waits_for_the_device(config: MakeConfig, tiny: Benchmark) -> None:

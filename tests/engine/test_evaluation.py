@@ -3,12 +3,11 @@
 from collections.abc import Callable
 
 import pytest
-import torch
 from torch import Tensor
 
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
-from remask.engine import DataDescription, TrialStack
+from remask.engine import TrialStack
 from remask.methods import ER
 from tests.engine.stack_samples import finish, small_mlp
 
@@ -81,27 +80,3 @@ def test_shared_forwards_measure_what_each_task_alone_shows_in_every_stack(
     alone = finish(stack_of(config, many_tasks, Counting))
     assert str(alone.results()[0].class_il) == str(stack.results()[0].class_il)
     assert alone.results()[0].confidence == stack.results()[0].confidence
-
-
-def test_tasks_that_come_one_by_one_are_measured_as_those_of_a_benchmark(
-    config: MakeConfig, many_tasks: Benchmark
-) -> None:
-    whole = finish(stack_of(config, many_tasks, Counting))
-    configs = list(whole.configs)
-    stream = TrialStack(
-        configs, DataDescription.of(many_tasks), build_net=small_mlp, method=Counting
-    )
-    for task in range(TASKS):
-        train, test = many_tasks.train_labels == task, many_tasks.test_labels == task
-        stream.learn(
-            stream.new_task(
-                many_tasks.train_inputs[train],
-                many_tasks.train_labels[train],
-                test_inputs=many_tasks.test_inputs[test],
-                test_labels=many_tasks.test_labels[test],
-            )
-        )
-        stream.evaluate()
-    (ours,), (theirs,) = stream.results(), whole.results()
-    assert torch.equal(torch.tensor(ours.class_il).isnan(), torch.tensor(theirs.class_il).isnan())
-    assert str(ours.class_il) == str(theirs.class_il)

@@ -237,16 +237,6 @@ def test_any_loss_is_followed_on_a_chain_and_on_the_same_net_wrapped(
     assert_follows(wrapped, wanted, data, weights)
 
 
-def test_a_gradient_that_a_method_takes_itself_is_not_lost_on_a_chain() -> None:
-    stack = stack_nets(build("mlp", 2))
-    data = data_of(2)
-    loss = cross_entropy(stack(data.inputs), data.labels)
-    own = torch.autograd.grad(loss.sum(), list(stack.parameters.values()), retain_graph=True)
-    shown = stack.gradients(loss)
-    for name, gradient in zip(stack.parameters, own, strict=True):
-        assert torch.equal(gradient, shown[name])
-
-
 def wrapped_mlp(shape: tuple[int, ...], num_classes: int) -> nn.Module:
     return Wrapped(small_mlp(shape, num_classes))
 
@@ -319,39 +309,6 @@ def test_a_method_that_draws_cannot_replay_by_itself_as_well(
     stack = TrialStack([config(method="Both")], tiny, method=Both, build_net=small_mlp)
     with pytest.raises(MethodError, match="already has a replay"):
         finish(stack)
-
-
-def penalised(kind: type[Method], strength: float) -> type[Method]:
-    """A method whose author adds strength * |theta|^2 to the loss."""
-
-    class Penalised(kind):  # type: ignore[misc,valid-type]
-        def loss(self, step: Step) -> Tensor:
-            penalty = over_parameters(self.context.net.parameters, torch.square)
-            loss: Tensor = super().loss(step) + strength * penalty
-            return loss
-
-    return Penalised
-
-
-def length(state: Mapping[str, Tensor]) -> Tensor:
-    return over_parameters(state, torch.square).detach()
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("method", ["derpp", "gem", "hal", "icarl", "lwf", "pnn", "si"])
-def test_a_penalty_in_the_loss_of_any_method_is_followed(
-    method: str, config: MakeConfig, tiny: Benchmark
-) -> None:
-    settings = config(method=method, lr=0.02)
-    free, held = (
-        ends_at(settings, tiny, penalised(METHODS[method], strength), small_mlp)
-        for strength in (0.0, 1.0)
-    )
-    assert (length(held) < 0.5 * length(free)).all()
-    if METHODS[method].adapt_net.__func__ is Method.adapt_net.__func__:  # type: ignore[attr-defined]
-        other = ends_at(settings, tiny, penalised(METHODS[method], 1.0), wrapped_mlp)
-        for name, value in held.items():
-            torch.testing.assert_close(other[name], value)
 
 
 class Unmoved(Method):

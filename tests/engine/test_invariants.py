@@ -42,6 +42,17 @@ def with_dropout(shape: tuple[int, ...], num_classes: int) -> nn.Module:
     return nn.Sequential(small_mlp(shape, num_classes), nn.Dropout(0.3))
 
 
+class FunctionalDropout(nn.Module):
+    """Draws random numbers in a way that none of its modules tells."""
+
+    def __init__(self, shape: tuple[int, ...], num_classes: int) -> None:
+        super().__init__()
+        self.net = small_mlp(shape, num_classes)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return nn.functional.dropout(self.net(inputs), 0.3, self.training)
+
+
 def channels_last_net(shape: tuple[int, ...], num_classes: int) -> nn.Module:
     """A net without the small shortcuts that keep ResNets of width 4 in the default layout."""
     return nn.Sequential(
@@ -83,6 +94,7 @@ CASES = {
     "er_ema, batch statistics": Case("er_ema", net=batch_normed),
     "gss, batch statistics": Case("gss", net=batch_normed, tolerance=1e-4),
     "dropout": Case("er", net=with_dropout),
+    "dropout as a function": Case("er", net=FunctionalDropout),
     "bf16": Case("er", {"precision": "bf16"}, tolerance=0.02),
     "validation": Case("er", {"validation": 0.2}),
     "curves": Case("derpp", {"evaluate_every": 3}),

@@ -14,7 +14,7 @@ from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.engine import DataDescription, Position, StreamError, TrialStack
 from remask.memory import MappedRows, SampleFileError
-from remask.methods import METHODS, MethodError, Task
+from remask.methods import METHODS, Task
 from tests.engine.stack_samples import assert_same, finish, small_mlp, snapshot, task_of
 
 MakeConfig = Callable[..., TrialConfig]
@@ -36,14 +36,6 @@ OTHERS = {"balanced": balanced, "merging": merging}
 
 
 # ---- Balanced -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("method", ["sgd", "icarl"])
-def test_a_method_without_a_reservoir_cannot_have_a_balanced_one(
-    config: MakeConfig, tiny: Benchmark, method: str
-) -> None:
-    with pytest.raises(MethodError, match="has no reservoir: leave out memory='balanced'"):
-        TrialStack([config(method=method, memory="balanced")], tiny, build_net=small_mlp)
 
 
 def test_a_balanced_memory_holds_as_many_of_each_class_and_none_twice(
@@ -94,13 +86,6 @@ def test_a_memory_with_a_place_for_one_in_sixteen_samples_merges_nothing(
         state = finish(TrialStack(configs, tiny, build_net=small_mlp)).state()
         inputs[memory] = state["memory/inputs"]
     assert torch.equal(inputs["merging"], inputs["reservoir"])
-
-
-def test_a_merging_memory_cannot_leave_samples_on_disk(config: MakeConfig, tiny: Benchmark) -> None:
-    with pytest.raises(MethodError, match="changes the kept samples"):
-        TrialStack(
-            merging(config, "er"), DataDescription.of(tiny), build_net=small_mlp, earlier_samples=[]
-        )
 
 
 # ---- On disk ------------------------------------------------------------------------------------
@@ -204,10 +189,6 @@ def test_earlier_samples_that_could_not_be_used_are_refused(
     config: MakeConfig, tiny: Benchmark, tmp_path: Path
 ) -> None:
     data = DataDescription.of(tiny)
-    with pytest.raises(StreamError, match="need tasks that arrive one by one"):
-        TrialStack([config()], tiny, build_net=small_mlp, earlier_samples=[])
-    with pytest.raises(MethodError, match="copies the samples it keeps"):
-        TrialStack([config(method="gss")], data, build_net=small_mlp, earlier_samples=[])
     other = in_file(tmp_path, torch.zeros(2, 1, 4, 4, dtype=torch.uint8))
     with pytest.raises(StreamError, match=r"must be torch.uint8 \[1, 3, 3\] each"):
         TrialStack([config()], data, build_net=small_mlp, earlier_samples=[other])

@@ -14,13 +14,13 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from remask import load_benchmark, load_net
+from remask import load_net
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
-from remask.engine import SavedNetError, TrialStack, read_saved_net, save_net
+from remask.engine import SavedNetError, TrialStack, save_net
 from remask.methods import ER, METHODS, MethodError
 from remask.nets.builders import mlp
-from tests.command_line import CommandLine, start
+from tests.command_line import CommandLine
 from tests.engine.stack_samples import batch_normed, finish
 
 MakeConfig = Callable[..., TrialConfig]
@@ -136,40 +136,6 @@ def test_a_column_is_chosen_by_the_task_and_there_are_no_others(
     net = trained(config, tiny, "pnn").net(0)
     with pytest.raises(ValueError, match=r"tasks 0\.\.2, not 3"):
         net(tiny.test_inputs / 255, 3)
-
-
-@pytest.mark.processes
-def test_the_command_line_saves_nets_that_agree_with_the_accuracy_of_the_table(
-    tmp_path: Path,
-) -> None:
-    folder = tmp_path / "nets"
-    process = start(
-        *RUN, "--method", "derpp", "--mask", "none,-inf", "--workers", "2",
-        "--save-nets", str(folder), "--output", str(tmp_path / "results.json"),
-        store=tmp_path / "results.db",
-    )  # fmt: skip
-    out, err = process.communicate(timeout=300)
-    assert process.returncode == 0, err
-    assert f"Nets in {folder}: 4." in " ".join(out.split())
-    names = sorted(path.stem for path in folder.glob("*.safetensors"))
-    assert [name[:-12] for name in names] == [
-        "derpp_buffer20_seed0_", "derpp_buffer20_seed1_",
-        "derpp_mask-inf_buffer20_seed0_", "derpp_mask-inf_buffer20_seed1_",
-    ]  # fmt: skip
-    records = {
-        (r["config"]["mask"], r["config"]["seed"]): r
-        for r in json.loads((tmp_path / "results.json").read_text())["trials"]
-    }
-    digits = load_benchmark("split-digits", limit=20)
-    for name in names:
-        note = read_saved_net(folder / name)
-        mask = note.config.model_dump(mode="json")["mask"]
-        accuracy = records[mask, note.config.seed]["class_il"][-1]
-        inputs = digits.test_inputs * note.preprocessing.scale
-        right = load_net(folder / name)(inputs).argmax(-1) == digits.test_labels
-        for task, percent in enumerate(accuracy):
-            mean = right[digits.test_indices(task)].double().mean()
-            assert float(mean) * 100 == pytest.approx(percent)
 
 
 @pytest.mark.thorough

@@ -93,6 +93,27 @@ def hooked() -> nn.Module:
     return net
 
 
+class Doubled(nn.Module):
+    """A parametrisation: the layer computes with twice what it learns."""
+
+    def forward(self, weight: Tensor) -> Tensor:
+        return 2 * weight
+
+
+def parametrised() -> nn.Module:
+    net = chain(nn.ReLU)
+    nn.utils.parametrize.register_parametrization(net.get_submodule("1"), "weight", Doubled())
+    return net
+
+
+class Louder(nn.Sequential):
+    """A chain of layers with a forward of its own."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        logits: Tensor = super().forward(inputs)  # type: ignore[no-untyped-call]
+        return 3 * logits
+
+
 def convolutional() -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(2, 5, 3, padding=1, bias=False),
@@ -123,6 +144,8 @@ OTHER: dict[str, Callable[[], nn.Module]] = {
     "without bias": without_bias,
     "hooked": hooked,
     "convolutional": convolutional,
+    "parametrised": parametrised,
+    "a forward of its own": lambda: Louder(nn.Flatten(), nn.Linear(18, K)),
 }
 NETS = LINEAR | OTHER
 
@@ -182,6 +205,9 @@ def test_a_stack_trains_as_plain_modules_do_with_sgd(name: str, trials: int) -> 
     assert isinstance(stack, LinearStack if name in LINEAR else ModuleStack)
     before = {key: value.detach().clone() for key, value in stack.parameters.items()}
     train(stack, data, lr)
+    for trial, net in enumerate(nets):  # which the stack leaves alone
+        for key, value in net.named_parameters():
+            assert torch.equal(value, before[key][trial])
     train_plain(nets, data, lr)
     assert_same_state(stack, nets)
     moved = [key for key, value in stack.parameters.items() if not torch.equal(value, before[key])]
@@ -222,18 +248,6 @@ def test_training_uses_batch_statistics_and_evaluation_the_running_ones(trials: 
     assert_close(stack.predict(inputs[0, :1]), after[:, :1])
 
 
-@pytest.mark.parametrize("trials", [1, 3])
-@pytest.mark.parametrize("name", NETS)
-def test_the_stack_owns_copies_and_leaves_the_given_nets_alone(name: str, trials: int) -> None:
-    nets = build(name, trials)
-    before = [{key: value.clone() for key, value in net.state_dict().items()} for net in nets]
-    stack = stack_nets(nets)
-    train(stack, batches(trials, steps=2), LR[:trials])
-    for net, old in zip(nets, before, strict=True):
-        for key, value in net.state_dict().items():
-            assert torch.equal(value, old[key])
-
-
 class FunctionalDropout(nn.Module):
     """Draws random numbers in a way that none of its modules tells."""
 
@@ -252,22 +266,6 @@ def module_dropout() -> nn.Module:
 
 
 @pytest.mark.parametrize("make", [module_dropout, FunctionalDropout])
-def test_a_net_with_dropout_draws_its_own_numbers_alone_and_in_company(
-    make: Callable[[], nn.Module],
-) -> None:
-    torch.manual_seed(5)
-    nets, data = [make() for _ in range(3)], batches(3, steps=4)
-    together = stack_nets(nets, seeds=[7, 8, 9])
-    before = torch.get_rng_state()
-    train(together, data, LR)
-    assert torch.equal(torch.get_rng_state(), before)  # nobody else's numbers are used up
-    alone = stack_nets(nets[1:2], seeds=[8])
-    train(alone, [(inputs[1:2], labels[1:2]) for inputs, labels in data], LR[1:2])
-    for name, value in alone.parameters.items():
-        assert torch.equal(value[0], together.parameters[name][1])
-
-
-@pytest.mark.parametrize("make", [module_dropout, FunctionalDropout])
 def test_dropout_differs_by_trial_and_by_time_and_is_off_in_evaluation(
     make: Callable[[], nn.Module],
 ) -> None:
@@ -282,48 +280,16 @@ def test_dropout_differs_by_trial_and_by_time_and_is_off_in_evaluation(
     assert torch.equal(predicted, stack.predict(inputs[0]))
 
 
-class Doubled(nn.Module):
-    """A parametrisation: the layer computes with twice what it learns."""
-
-    def forward(self, weight: Tensor) -> Tensor:
-        return 2 * weight
-
-
-def test_parametrised_layers_keep_their_parametrisation() -> None:
-    torch.manual_seed(2)
-    nets = [chain(nn.ReLU) for _ in range(2)]
-    for net in nets:
-        nn.utils.parametrize.register_parametrization(net.get_submodule("1"), "weight", Doubled())
-    stack = stack_nets(nets)
-    assert isinstance(stack, ModuleStack)
-    data = batches(2)
-    train(stack, data, LR[:2])
-    train_plain(nets, data, LR[:2])
-    assert_same_state(stack, nets)
-
-
-class Louder(nn.Sequential):
-    """A chain of layers with a forward of its own."""
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        logits: Tensor = super().forward(inputs)  # type: ignore[no-untyped-call]
-        return 3 * logits
-
-
-def test_a_subclass_of_sequential_keeps_its_own_forward() -> None:
-    torch.manual_seed(3)
-    nets = [Louder(nn.Flatten(), nn.Linear(18, K)) for _ in range(2)]
-    inputs = torch.rand(5, *SHAPE)
-    predicted = stack_nets(nets).predict(inputs)
-    for trial, net in enumerate(nets):
-        assert_close(predicted[trial], net(inputs))
-
-
 # ---- What methods that are more than a loss use -------------------------------------------------
 
 every_stack = pytest.mark.parametrize("name", [*NETS, "mlp as any module"])
 with_features = pytest.mark.parametrize(  # a hook on the whole net comes after its last layer
-    "name", [name for name in (*NETS, "mlp as any module") if name != "hooked"]
+    "name",
+    [
+        name
+        for name in (*NETS, "mlp as any module")
+        if name not in ("hooked", "a forward of its own")
+    ],
 )
 one_or_three = pytest.mark.parametrize("trials", [1, 3])
 
@@ -507,25 +473,6 @@ def test_a_call_with_other_parameters_uses_those_and_has_their_gradients(
             assert_close(slope[trial], own[key])
     for key, value in stack.parameters.items():
         assert torch.equal(value, before[key])
-
-
-@one_or_three
-@with_features
-def test_a_gradient_of_inputs_leaves_nothing_behind(name: str, trials: int) -> None:
-    nets, stack = stacked(name, trials)
-    ((inputs, labels),) = batches(trials, steps=1)
-    images = inputs.clone().requires_grad_()
-    logits = stack.head(stack.features(images, training=True))
-    loss = trial_cross_entropy(logits, labels, None, None)
-    (slopes,) = torch.autograd.grad(loss.sum(), images)
-    stack.descend(trial_cross_entropy(stack(inputs), labels, None, None), LR[:trials])
-    for trial, net in enumerate(nets):
-        own = inputs[trial].clone().requires_grad_()
-        loss = F.cross_entropy(net.train()(own), labels[trial])
-        (expected,) = torch.autograd.grad(loss, own)
-        assert_close(slopes[trial], expected)
-    train_plain(nets, [(inputs, labels)], LR[:trials])
-    assert_same_state(stack, nets)
 
 
 @pytest.mark.parametrize("trials", [1, 3])

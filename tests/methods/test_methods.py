@@ -743,9 +743,9 @@ SLOW: dict[str, type[Slow]] = {
 }
 
 NOT_SLOW = {
-    "joint": "SGD on all tasks at once: test_engine",
-    "der": "DER++ without its labels: test_engine",
-    "derpp": "has its slow reference in test_engine",
+    "joint": "SGD on all tasks at once",
+    "der": "compared with a hand-written loop: test_images",
+    "derpp": "compared with a hand-written loop: test_images",
     "pnn": "has nets of its own: test_pnn",
     "pnn-independent": "has nets of its own: test_pnn",
     **dict.fromkeys(["er_las", "lode", "cls_er", "er_ema", "mir", "ss_il"], "test_newer_methods"),

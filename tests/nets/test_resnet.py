@@ -1,14 +1,16 @@
 """ResNet-18: its parameters, and a training step against plain calls of torch's functions."""
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from remask.engine.module_stack import ModuleStack, preferred_stack, stack_nets
+from remask.engine.module_stack import ModuleStack, stack_nets
 from remask.errors import UnknownNameError
 from remask.losses import trial_cross_entropy
-from remask.nets.builders import mlp, net_builder
+from remask.nets.builders import mlp, net_builder, preferred_stack
 from remask.nets.resnet import ResNet18, resnet18
 
 
@@ -28,45 +30,54 @@ def test_the_published_net_has_the_published_number_of_parameters(
         assert count(net_builder("resnet18")((3, 32, 32), num_classes)) == parameters
 
 
-class Reference:
-    """The same net as one function of named tensors, written out layer by layer."""
+class ResNetByHand:
+    """The same net as plain calls on named tensors, written out layer by layer.
 
-    def __init__(self, state: dict[str, Tensor]) -> None:
-        self.state = state
+    Layers whose names begin with `in_training` use batch statistics, others the running ones.
+    """
 
-    def conv(self, name: str, maps: Tensor, stride: int) -> Tensor:
-        weight = self.state[f"{name}.weight"]
-        return F.conv2d(maps, weight, stride=stride, padding=weight.shape[-1] // 2)
+    def __init__(self, state: dict[str, Tensor], in_training: str | None = "") -> None:
+        self.state, self.in_training = state, in_training
+
+    def conv(self, name: str, maps: Tensor, stride: int = 1) -> Tensor:
+        weight, bias = self.state[f"{name}.weight"], self.state.get(f"{name}.bias")
+        return F.conv2d(maps, weight, bias, stride=stride, padding=weight.shape[-1] // 2)
+
+    def linear(self, name: str, inputs: Tensor) -> Tensor:
+        return F.linear(inputs, self.state[f"{name}.weight"], self.state[f"{name}.bias"])
 
     def norm(self, name: str, maps: Tensor) -> Tensor:
         """Batch statistics by hand; the running ones move a tenth of the way."""
-        mean = maps.mean((0, 2, 3))
-        centred = maps - mean[:, None, None]
-        variance = centred.square().mean((0, 2, 3))
-        count = maps.numel() // maps.shape[1]
-        with torch.no_grad():
-            self.state[f"{name}.running_mean"].mul_(0.9).add_(0.1 * mean)
-            unbiased = variance * count / (count - 1)
-            self.state[f"{name}.running_var"].mul_(0.9).add_(0.1 * unbiased)
-            self.state[f"{name}.num_batches_tracked"].add_(1)
-        normed = centred / (variance + 1e-5).sqrt()[:, None, None]
+        mean, variance = (self.state[f"{name}.running_{part}"] for part in ("mean", "var"))
+        if self.in_training is not None and name.startswith(self.in_training):
+            own = maps.mean((0, 2, 3))
+            squares = (maps - own[:, None, None]).square().mean((0, 2, 3))
+            count = maps.numel() // maps.shape[1]
+            with torch.no_grad():
+                mean.mul_(0.9).add_(0.1 * own)
+                variance.mul_(0.9).add_(0.1 * squares * count / (count - 1))
+                self.state[f"{name}.num_batches_tracked"].add_(1)
+            mean, variance = own, squares
+        scaled = (maps - mean[:, None, None]) / (variance + 1e-5).sqrt()[:, None, None]
         gain, bias = self.state[f"{name}.weight"], self.state[f"{name}.bias"]
-        return normed * gain[:, None, None] + bias[:, None, None]
+        return scaled * gain[:, None, None] + bias[:, None, None]
 
-    def logits(self, images: Tensor) -> Tensor:
-        maps = self.norm("bn", self.conv("conv", images, 1)).clamp(min=0)
-        # (stride, whether the shortcut is a convolution) of the eight blocks.
-        plan = [(1, False), (1, False)] + [(2, True), (1, False)] * 3
-        for number, (stride, has_shortcut) in enumerate(plan):
-            name = f"blocks.{number}"
-            hidden = self.norm(f"{name}.bn1", self.conv(f"{name}.conv1", maps, stride))
-            hidden = self.norm(f"{name}.bn2", self.conv(f"{name}.conv2", hidden.clamp(min=0), 1))
-            if has_shortcut:
-                maps = self.conv(f"{name}.shortcut.0", maps, stride)
+    def stage(self, blocks: Sequence[str], maps: Tensor, stride: int) -> Tensor:
+        for name, step in zip(blocks, (stride, 1), strict=True):
+            hidden = self.norm(f"{name}.bn1", self.conv(f"{name}.conv1", maps, step)).clamp(min=0)
+            hidden = self.norm(f"{name}.bn2", self.conv(f"{name}.conv2", hidden))
+            if step == 2:
+                maps = self.conv(f"{name}.shortcut.0", maps, 2)
                 maps = self.norm(f"{name}.shortcut.1", maps)
             maps = (hidden + maps).clamp(min=0)
-        pooled = F.avg_pool2d(maps, maps.shape[-1]).flatten(1)
-        return F.linear(pooled, self.state["head.weight"], self.state["head.bias"])
+        return maps
+
+    def logits(self, images: Tensor) -> Tensor:
+        maps = self.norm("bn", self.conv("conv", images)).clamp(min=0)
+        for number in range(4):
+            blocks = [f"blocks.{2 * number}", f"blocks.{2 * number + 1}"]
+            maps = self.stage(blocks, maps, 2 if number else 1)
+        return self.linear("head", F.avg_pool2d(maps, maps.shape[-1]).flatten(1))
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
@@ -82,7 +93,7 @@ def test_a_training_step_equals_plain_function_calls(
     trained = {name: state[name].requires_grad_() for name in named}
     images, labels = torch.randn(6, 3, size, size).double(), torch.randint(5, (6,))
 
-    expected = F.cross_entropy(Reference(state).logits(images), labels)
+    expected = F.cross_entropy(ResNetByHand(state).logits(images), labels)
     gradients = torch.autograd.grad(expected, list(trained.values()))
     loss = F.cross_entropy(net(images.contiguous(memory_format=layout)), labels)
     loss.backward()  # type: ignore[no-untyped-call]

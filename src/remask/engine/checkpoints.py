@@ -124,7 +124,7 @@ class CheckpointFolder:
 
         The saved tensors must have the names, types and shapes of `expected`. Tensors whose names
         begin with `growing` may have another shape with as many axes (see `TrialStack.growing`),
-        and those that begin with `optional` may be missing. A file that is more than 1 GiB larger
+        and those that begin with `optional` are not checked. A file that is more than 1 GiB larger
         than `expected` is not read. Raises CheckpointError if all are damaged, or if the newest
         intact one belongs to another run or a newer remask. Deletes nothing.
         """
@@ -134,8 +134,15 @@ class CheckpointFolder:
             try:
                 note, tensors = _read(path, limit)
                 _check_run(note, self._identity)
-                known = (n for n in expected if n in tensors or not n.startswith(optional))
-                check_fit(tensors, {n: expected[n] for n in known}, "this run", growing)
+                saved, own = (
+                    {
+                        name: tensor
+                        for name, tensor in named.items()
+                        if not name.startswith(optional)
+                    }
+                    for named in (tensors, expected)
+                )
+                check_fit(saved, own, "this run", growing)
             except _DamagedError as error:
                 damages.append(f"{path} is damaged: {error}.")
                 continue

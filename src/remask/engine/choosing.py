@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from remask.config import TrialConfig
-from remask.data.tasks import DataDescription, StreamError, Task
+from remask.data.tasks import DataDescription, Task
 from remask.engine.evaluation import Scores
 from remask.names import short_number
 from remask.randomness import generator
@@ -107,16 +107,12 @@ class Choosing:
         tasks: int,
         device: torch.device,
     ) -> None:
-        """`configs` are the trials; `tasks` the number of known tasks."""
-        self.auto = configs[0].mask == "auto"
-        """Whether there is anything to choose; if not, there is one network per trial."""
-        known = candidates_of(configs[0].buffer) if self.auto else _CANDIDATES[:1]
-        self._names = [candidate.name for candidate in known]
+        """`configs` are the trials, with the mask "auto"; `tasks` the number of known tasks."""
+        self._names = [candidate.name for candidate in candidates_of(configs[0].buffer)]
         self._seeds = [config.seed for config in configs]
         self._data, self._device = data, device
         self._normalise = data.normaliser(device)
-        trials = len(configs)
-        places = held_out_places(configs[0].buffer) if self.auto else 0
+        trials, places = len(configs), held_out_places(configs[0].buffer)
         shape = (trials, places, *data.input_shape)
         self._inputs = torch.zeros(shape, dtype=data.input_type, device=device)
         self._labels = torch.full((places,), _EMPTY, dtype=torch.int64)  # the same in all trials
@@ -133,8 +129,6 @@ class Choosing:
 
     def choose_on(self, inputs: Tensor, labels: Tensor) -> None:
         """Also compare candidates on these samples of earlier tasks from now on."""
-        if not self.auto:
-            raise StreamError('choose_on needs trials with the mask "auto"')
         self._data.check("held-out", inputs, labels)
         shared = inputs.to(self._device).expand(len(self._seeds), *inputs.shape)
         self._given = [(shared, labels.cpu())]
@@ -189,9 +183,8 @@ class Choosing:
         return [len(self._names) * trial + (chosen[trial] or [0])[-1] for trial in trials]
 
     def choices(self, learnt: int) -> list[tuple[MaskChoice, ...]]:
-        """The choices after each of the first `learnt` tasks, for each trial; or none."""
-        tasks = range(learnt if self.auto else 0)
-        trials = range(len(self._seeds))
+        """The choices after each of the first `learnt` tasks, for each trial."""
+        tasks, trials = range(learnt), range(len(self._seeds))
         return [tuple(self._choice(trial, index) for index in tasks) for trial in trials]
 
     def _choice(self, trial: int, index: int) -> MaskChoice:
@@ -218,8 +211,6 @@ class Choosing:
 
     def state(self) -> dict[str, Tensor]:
         """The tensors to save and restore; the live ones, not copies."""
-        if not self.auto:
-            return {}
         return {"inputs": self._inputs, "labels": self._labels, **self._table}
 
     def grow(self, tasks: int) -> None:

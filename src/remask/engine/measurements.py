@@ -13,7 +13,7 @@ from remask.config import TrialConfig
 from remask.data.tasks import StreamError, Task
 from remask.engine.choosing import Choosing
 from remask.engine.evaluation import measured_steps
-from remask.engine.loss_log import LOG, LossLog, LossPoint
+from remask.engine.loss_log import LossLog, LossPoint
 from remask.engine.stream import Stream
 from remask.machine import provenance
 from remask.methods import Method
@@ -51,7 +51,7 @@ class Measurements:
         configs: Sequence[TrialConfig],
         stream: Stream,
         method: Method,
-        choosing: Choosing,
+        choosing: Choosing | None,
         log: LossLog | None,
     ) -> None:
         """`configs` are those of the trials, not of the candidates."""
@@ -151,11 +151,15 @@ class Measurements:
 
         It is the one that was chosen after the task; until then, the one chosen last.
         """
+        if self._choosing is None:
+            return list(range(len(self._configs)))
         return self._choosing.networks(min(index + 1, self._stream.position.task))
 
     @property
     def choices(self) -> list[tuple[MaskChoice, ...]]:
         """Each trial's choice after every task so far; empty without candidates."""
+        if self._choosing is None:
+            return [()] * len(self._configs)
         return self._choosing.choices(self._stream.position.task)
 
     @property
@@ -171,7 +175,7 @@ class Measurements:
         if self._log is None:
             raise StreamError("this stack does not log its losses: make it with log=LossLog()")
         points = self._log.points[since:]
-        if not self._choosing.auto:
+        if self._choosing is None:
             return points
         return [
             point._replace(values=point.values[self._networks_in(point.task)])
@@ -272,16 +276,12 @@ class Measurements:
         return kept + method.memory.filled * row_bytes
 
     def state(self) -> dict[str, Tensor]:
-        """The tensors to save, by name; the live ones, not copies, but for those of the log."""
+        """The tensors to save and restore; the live ones, not copies."""
         self._look()
-        named = {"metrics/diverged_at": self._diverged_at}
-        for name, evaluator in self._stream.evaluators.items():
-            named[f"metrics/{name}"] = evaluator.accuracy
-        if "curve" in self._stream.evaluators:
-            named[POINTS] = self._points
-        if self._log is not None:
-            named |= {f"{LOG}{name}": tensor for name, tensor in self._log.state().items()}
-        return named
+        named = {name: own.accuracy for name, own in self._stream.evaluators.items()}
+        if "curve" in named:
+            named["curve_points"] = self._points
+        return {"diverged_at": self._diverged_at, **named}
 
     def grow_as(self, state: Mapping[str, Tensor]) -> None:
         """Take the shapes of a saved state, which depend on the number of tasks and points."""

@@ -7,7 +7,6 @@ trials), where the net draws random numbers (dropout), and where vmap does not s
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from threading import Lock
 from typing import Literal
 
 import torch
@@ -16,17 +15,16 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from typing_extensions import override
 
-from remask.data.tasks import DataDescription
 from remask.engine.linear_stack import LinearStack, relu_chain
 from remask.engine.validation import require_bfloat16
 from remask.errors import RemaskError
 from remask.losses import trial_cross_entropy
 from remask.machine import lacks_memory
 from remask.methods import MethodError
-from remask.nets.builders import NetBuilder
+from remask.nets.builders import has_convolutions
 from remask.nets.stacked import (
-    Gradients,
     LossGradients,
+    PlainGradients,
     SampleGradients,
     StackedNet,
     State,
@@ -38,7 +36,6 @@ from remask.own_code import own_place
 from remask.randomness import torch_seed
 from remask.setting_types import Precision
 
-_seeding = Lock()  # of the random state that all threads share
 _LARGEST_GRADIENTS = 1 << 26  # numbers, a quarter of a GiB
 _PREDICTED_AT_ONCE = 64  # images whose activations stay in the cache: twice as fast as 512
 _TOO_FEW = "Expected more than 1 value per channel"  # the beginning of torch's message
@@ -292,34 +289,6 @@ class ModuleStack(StackedNet):
         ]
 
 
-class PlainGradients(SampleGradients):
-    """Gradients of single samples by name, each [S, n, ...]."""
-
-    def __init__(self, gradients: Gradients) -> None:
-        self._gradients = gradients
-
-    @override
-    def inner(self, other: SampleGradients) -> Tensor:
-        assert isinstance(other, PlainGradients)  # of the same stack
-        products = [
-            trial_products(own.flatten(2), other._gradients[name].flatten(2).mT)
-            for name, own in self._gradients.items()
-        ]
-        return torch.stack(products).sum(0)
-
-    @override
-    def squares(self, weights: Tensor) -> Gradients:
-        return {
-            name: torch.einsum("sn...,sn->s...", own.square(), weights)
-            for name, own in self._gradients.items()
-        }
-
-
-def has_convolutions(net: nn.Module) -> bool:
-    """Whether the net has 2D convolutions."""
-    return any(isinstance(module, nn.Conv2d) for module in net.modules())
-
-
 def _safe_channels_last(net: nn.Module) -> bool:
     """Whether oneDNN can train the net in the channels-last format.
 
@@ -375,19 +344,3 @@ def stack_nets(
         return LinearStack(nets, layers, device)
     seeds = range(len(nets)) if seeds is None else seeds
     return ModuleStack(nets, seeds, device, name, bfloat16=precision == "bf16")
-
-
-def initial_net(build: NetBuilder, data: DataDescription, seed: int) -> nn.Module:
-    """A net with initial weights that depend only on the seed."""
-    with _seeding, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(torch_seed(seed, "init"))
-        return build(data.input_shape, data.num_classes)
-
-
-def preferred_stack(net: nn.Module, device: torch.device | str = "cpu") -> int:
-    """The recommended number of trials per stack.
-
-    Small matrix products leave a machine idle unless they are stacked. A convolution fills a CPU by
-    itself, and stacking would only use more memory.
-    """
-    return 1 if has_convolutions(net) and torch.device(device).type == "cpu" else 10

@@ -4,7 +4,8 @@
 """
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -18,18 +19,18 @@ from remask.engine.compiled import CompiledSteps
 from remask.engine.growing import grown_state
 from remask.engine.loss_log import LOG, LossLog
 from remask.engine.measurements import GROWING, POINTS, Measurements
-from remask.engine.module_stack import initial_net, stack_nets
+from remask.engine.module_stack import stack_nets
 from remask.engine.saved_nets import assemble, check_predictor, trial_tensors
 from remask.engine.steps import Descent, EpochPlan, Feed, Optimizer
 from remask.engine.stream import Position, Stream
 from remask.engine.validation import check_earlier_samples, check_stack
 from remask.memory import StoredRows
 from remask.methods.base import Context, Method
-from remask.nets.builders import NetBuilder, net_builder
+from remask.nets.builders import NetBuilder, initial_net, net_builder
 from remask.record import MaskChoice, TrialRecord
 
 _OPEN = ("stream/", "method/", "choices/")  # what also grows if tasks come one by one
-_SHARED = ("stream/counts", "stream/steps", "choices/", POINTS, LOG)  # by candidates of a trial
+_SHARED = ("stream/counts", "stream/steps", "choices/", POINTS)  # by the candidates of a trial
 _BEGIN, _END = -1, -2  # in place of an epoch, in the names of random numbers
 _PACE = 1.0  # seconds between positions that nobody looks at
 
@@ -74,7 +75,8 @@ class TrialStack:
             check_earlier_samples(earlier_samples, benchmark, kind, configs[0])
         device, config = torch.device(device), configs[0]
         self.configs, self.method = list(configs), kind
-        configs = concrete_configs(configs)
+        auto = config.mask == "auto"
+        configs = concrete_configs(configs) if auto else configs
         share_apart = SHARE_APART if len(configs) > len(self.configs) else 0.0
         self._stream = stream = Stream(benchmark, configs, kind, device, share_apart)
         self.data = stream.data
@@ -112,7 +114,8 @@ class TrialStack:
         for index, task in enumerate(self.tasks):
             stream.plan_steps(index, task, self._method.extra_samples(task))
         self._compiled = CompiledSteps.of(self._net, self._method, self._feed, self.data, optimizer)
-        self._choosing = Choosing(self.configs, self.data, len(self.tasks), device)
+        known = len(self.tasks)
+        self._choosing = Choosing(self.configs, self.data, known, device) if auto else None
         self.measured = Measurements(self.configs, stream, self._method, self._choosing, log)
         """Losses and accuracies so far."""
 
@@ -141,10 +144,13 @@ class TrialStack:
 
     def run(self, pace: float = 0.0) -> Iterator[Position]:
         """Learn the rest of the benchmark; yields as `learn_steps` does, and after evaluations."""
+        return chain.from_iterable(self._parts(pace))
+
+    def _parts(self, pace: float) -> Iterator[Iterable[Position]]:
         while self.position.task < len(self.tasks):
-            yield from self.learn_steps(self.tasks[self.position.task], pace=pace)
+            yield self.learn_steps(self.tasks[self.position.task], pace=pace)
             self.evaluate()
-            yield self.position
+            yield [self.position]
 
     def new_task(
         self,
@@ -254,12 +260,12 @@ class TrialStack:
 
     def _choose(self, task: Task) -> None:
         """Copy the best candidate of each trial to all its candidates."""
-        if not self._choosing.auto:
+        if self._choosing is None:
             return
         index, apart = self.position.task, self._stream.apart_of(task)
         scores, diverged = self._method.own_scores, self.measured.diverged
         self._choosing.choose(scores, task, index, apart, diverged)
-        own = [tensor for name, tensor in self.state().items() if not name.startswith(_SHARED)]
+        own = [tensor for name, tensor in self._tensors().items() if not name.startswith(_SHARED)]
         self._choosing.spread(own, index)
 
     # ---- Measuring and predicting --------------------------------------------------------------
@@ -280,6 +286,8 @@ class TrialStack:
         They are not part of the state: pass them again after a restore. Raises StreamError unless
         the mask is "auto".
         """
+        if self._choosing is None:
+            raise StreamError('choose_on needs trials with the mask "auto"')
         self._choosing.choose_on(inputs, labels)
 
     @property
@@ -326,14 +334,21 @@ class TrialStack:
 
         Random numbers have no state, so these and a position are all there is to save.
         """
+        log = {} if self._log is None else self._log.state()
+        return self._tensors() | {f"{LOG}{name}": tensor for name, tensor in log.items()}
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """The state without logged losses."""
         named = {"net": self._net.state(), "method": self._method.state()}
         if self._descent.adamw is not None:
             named["optimizer"] = self._descent.adamw.state()
         if self._feed.reservoir is not None:
             named["memory"] = self._feed.reservoir.state()
+        named["metrics"] = self.measured.state()
         named["stream"] = self._stream.state()
-        named["choices"] = self._choosing.state()
-        return self.measured.state() | {
+        if self._choosing is not None:
+            named["choices"] = self._choosing.state()
+        return {
             f"{part}/{name}": tensor for part, own in named.items() for name, tensor in own.items()
         }
 
@@ -343,19 +358,18 @@ class TrialStack:
 
         Logged losses are restored if this stack has a log, and ignored otherwise.
         """
-        logged = {name.removeprefix(LOG): state[name] for name in state if name.startswith(LOG)}
-        state, own = _without_log(state), _without_log(self.state())
-        check_fit(state, own, "this run", self.growing)
-        self.measured.grow_as(state)
+        saved, logged = _apart(state)
+        check_fit(saved, self._tensors(), "this run", self.growing)
+        self.measured.grow_as(saved)
         if self._stream.open:
-            self._stream.grow_as(state)
-            self._method.grow_as(state)
-            if self._choosing.auto:
-                self._choosing.grow(state["choices/samples"].shape[1])
-        own = _without_log(self.state())
-        check_fit(state, own, "this run")
+            self._stream.grow_as(saved)
+            self._method.grow_as(saved)
+            if self._choosing is not None:
+                self._choosing.grow(saved["choices/samples"].shape[1])
+        own = self._tensors()
+        check_fit(saved, own, "this run")
         for name, tensor in own.items():
-            tensor.copy_(state[name])
+            tensor.copy_(saved[name])
         self._stream.position = Position(*position)
         if self._log is not None:
             self._log.restore(logged)
@@ -370,8 +384,8 @@ class TrialStack:
         if self.position != Position():
             raise StreamError("grow_from needs a stack that has learnt nothing")
         grown = grown_state(
-            _without_log(state),
-            _without_log(self.state()),
+            _apart(state)[0],
+            self._tensors(),
             net=self._net,
             method=self.method,
             absent_logits=self._feed.absent_logits(),
@@ -385,5 +399,7 @@ class TrialStack:
         return (*GROWING, LOG, *(_OPEN if self._stream.open else ()))
 
 
-def _without_log(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor for name, tensor in state.items() if not name.startswith(LOG)}
+def _apart(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The tensors of a state without those of the log, and those of the log."""
+    logged = {n.removeprefix(LOG): t for n, t in state.items() if n.startswith(LOG)}
+    return {n: t for n, t in state.items() if not n.startswith(LOG)}, logged

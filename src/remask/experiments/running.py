@@ -12,7 +12,6 @@ from remask.config import TrialConfig
 from remask.console import PlainConsole
 from remask.data.dataset import fetch
 from remask.data.registry import BENCHMARKS
-from remask.engine.module_stack import preferred_stack
 from remask.engine.validation import check_config
 from remask.errors import SettingsError
 from remask.experiments.cost import Sizes
@@ -25,7 +24,7 @@ from remask.experiments.results import Results
 from remask.files import make_folder
 from remask.machine import StopRequest, check_device, require_room
 from remask.methods import find_method
-from remask.nets.builders import net_builder
+from remask.nets.builders import net_builder, preferred_stack
 from remask.own_code import check_trusted, find_source, names_own_code
 from remask.store.store import Store
 

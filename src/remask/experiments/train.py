@@ -154,10 +154,8 @@ class _Saver:
         if self._checkpoints is None:
             return ()
         # It may have been saved with or without a log.
-        unlogged = {f"{LOG}{name}": tensor for name, tensor in LossLog().state().items()}
-        saved = self._checkpoints.load(
-            unlogged | self._stack.state(), growing=self._stack.growing, optional=(LOG,)
-        )
+        state, growing = self._stack.state(), self._stack.growing
+        saved = self._checkpoints.load(state, growing=growing, optional=(LOG,))
         if saved is None:
             return ()
         self._stack.restore(saved.tensors, Position(**saved.position))

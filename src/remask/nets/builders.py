@@ -5,14 +5,17 @@ import math
 import re
 from collections.abc import Callable
 from itertools import pairwise
+from threading import Lock
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from remask.data.tasks import DataDescription
 from remask.errors import UnknownNameError, unknown
 from remask.nets.resnet import image_shape, resnet18
 from remask.own_code import OwnCodeError, failure_of, import_own, names_own_code
+from remask.randomness import torch_seed
 
 
 def mlp(
@@ -29,6 +32,7 @@ def mlp(
     return nn.Sequential(*layers[:-1])  # no ReLU on the logits
 
 
+_seeding = Lock()  # of the random state that all threads share
 _STAGES = 4
 _SMALLEST = 4  # pixels; smaller maps are not halved
 
@@ -129,3 +133,24 @@ def _own_net(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn.Mo
     if not any(parameter.requires_grad for parameter in net.parameters()):
         raise OwnCodeError(f"the net {name!r} has no parameters to train")
     return net.train()
+
+
+def initial_net(build: NetBuilder, data: DataDescription, seed: int) -> nn.Module:
+    """A net with initial weights that depend only on the seed."""
+    with _seeding, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(torch_seed(seed, "init"))
+        return build(data.input_shape, data.num_classes)
+
+
+def preferred_stack(net: nn.Module, device: torch.device | str = "cpu") -> int:
+    """The recommended number of trials per stack.
+
+    Small matrix products leave a machine idle unless they are stacked. A convolution fills a CPU by
+    itself, and stacking would only use more memory.
+    """
+    return 1 if has_convolutions(net) and torch.device(device).type == "cpu" else 10
+
+
+def has_convolutions(net: nn.Module) -> bool:
+    """Whether the net has 2D convolutions."""
+    return any(isinstance(module, nn.Conv2d) for module in net.modules())

@@ -103,6 +103,29 @@ def aligned(matrix: Tensor) -> Tensor:
     return matrix if matrix.data_ptr() % 64 == 0 else matrix.clone()
 
 
+class PlainGradients(SampleGradients):
+    """Gradients of single samples by name, each [S, n, ...]."""
+
+    def __init__(self, gradients: Gradients) -> None:
+        self._gradients = gradients
+
+    @override
+    def inner(self, other: SampleGradients) -> Tensor:
+        assert isinstance(other, PlainGradients)  # of the same stack
+        products = [
+            trial_products(own.flatten(2), other._gradients[name].flatten(2).mT)
+            for name, own in self._gradients.items()
+        ]
+        return torch.stack(products).sum(0)
+
+    @override
+    def squares(self, weights: Tensor) -> Gradients:
+        return {
+            name: torch.einsum("sn...,sn->s...", own.square(), weights)
+            for name, own in self._gradients.items()
+        }
+
+
 State = dict[str, Tensor]
 """Parameters and buffers of the networks by name, each [S, ...]."""
 
