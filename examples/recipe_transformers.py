@@ -1,36 +1,13 @@
-"""Masked replay in a Hugging Face Trainer, with a small vision transformer."""
+"""Masked replay in a Hugging Face Trainer, with a small vision transformer: one callback."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 from recipe_digits import compare, tasks
 from torch import Tensor
-from torch.nn import functional as F
 from transformers import Trainer, TrainingArguments, ViTConfig, ViTForImageClassification
 
-from remask import ReplayMemory, masked_cross_entropy
-
-
-class MaskedReplayTrainer(Trainer):
-    """A Trainer whose loss is masked to the active classes, and which replays from a memory."""
-
-    def __init__(self, *, active: Sequence[int], memory: ReplayMemory, **options: Any) -> None:
-        super().__init__(**options)
-        self.active, self.memory = active, memory
-
-    def compute_loss(
-        self, model: Any, inputs: dict[str, Tensor], return_outputs: bool = False, **_: Any
-    ) -> Any:
-        x, y = inputs["pixel_values"], inputs["labels"]
-        outputs = model(pixel_values=x)
-        loss = masked_cross_entropy(outputs.logits, y, active=self.active, mask_value=-1.0)
-        if model.training:  # and not in `evaluate`
-            if len(self.memory):  # it is empty in the very first step
-                old = self.memory.draw(32)
-                logits = model(pixel_values=old.inputs).logits
-                loss = loss + F.cross_entropy(logits, old.labels)  # unmasked
-            self.memory.add(x, y)
-        return (loss, outputs) if return_outputs else loss
+from remask import ReplayMemory
+from remask.integrations.transformers import MaskedReplay
 
 
 def train(masked: bool) -> Callable[[Tensor], Tensor]:
@@ -44,13 +21,9 @@ def train(masked: bool) -> Callable[[Tensor], Tensor]:
     options = TrainingArguments(use_cpu=True, save_strategy="no", report_to="none", **steps)
     for classes, images, labels in tasks():
         task = [{"pixel_values": x, "labels": y} for x, y in zip(images, labels, strict=True)]
-        MaskedReplayTrainer(
-            model=model,
-            args=options,
-            train_dataset=task,
-            active=classes if masked else range(10),  # all: the ordinary cross-entropy
-            memory=memory,
-        ).train()
+        active = classes if masked else range(10)  # all: the ordinary cross-entropy
+        replay = MaskedReplay(memory, active, replay=32)
+        Trainer(model=model, args=options, train_dataset=task, callbacks=[replay]).train()
     return lambda images: model.eval()(images).logits
 
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from remask.loggers import Logger
     from remask.losses import (
         MaskedCrossEntropy,
+        masked_binary_cross_entropy,
         masked_cross_entropy,
         masked_linear_cross_entropy,
         masked_log_softmax,
@@ -56,8 +57,8 @@ _MODULES = {
     "experiments": "Results report reproduce resume run settings sweep",
     "learner": "Learner LearnerError",
     "loggers": "Logger",
-    "losses": "MaskedCrossEntropy masked_cross_entropy masked_linear_cross_entropy "
-    "masked_log_softmax masked_softmax",
+    "losses": "MaskedCrossEntropy masked_binary_cross_entropy masked_cross_entropy "
+    "masked_linear_cross_entropy masked_log_softmax masked_softmax",
     "memory": "ReplayMemory",
     "methods": "Batch Method Step Task",
     "store": "Store",
@@ -83,6 +84,7 @@ __all__ = [
     "check_method",
     "load_benchmark",
     "load_net",
+    "masked_binary_cross_entropy",
     "masked_cross_entropy",
     "masked_linear_cross_entropy",
     "masked_log_softmax",

@@ -81,7 +81,7 @@ def test_arrays_and_scalars_of_numpy_and_torch_mean_what_lists_of_numbers_mean(
 ) -> None:
     logits, target = problem(S, B)
     expected = masked_cross_entropy(logits, target, ACTIVE, -1.0)
-    assert torch.equal(masked_cross_entropy(logits, target, active, -1.0), expected)
+    torch.testing.assert_close(masked_cross_entropy(logits, target, active, -1.0), expected)
 
 
 @pytest.mark.parametrize("active", [a for a in ARRAYS if getattr(a, "ndim", 1) == 1])
@@ -95,7 +95,11 @@ def test_a_linear_head_takes_the_arrays_too(active: Active) -> None:
 
 
 REFUSED: dict[str, tuple[type[Exception], Any, str]] = {
-    "too few lists": (ValueError, [[1], [3]], r"2 lists of class ids.*needs B lists.*\[3, 5\]"),
+    "too few lists": (
+        ValueError,
+        [[1], [3]],
+        r"2 lists of class ids.*one per sample, the first axis.*\[3, 5\]",
+    ),
     "one list for all": (ValueError, [[1, 3]], "1 lists of class ids"),
     "an empty list": (ValueError, [[1], [], [3]], r"active\[1\] is empty"),
     "an id that is no class": (ValueError, [[1], [7], [3]], "class id 7, which is not in 0..4"),
@@ -135,11 +139,19 @@ def test_an_active_set_that_cannot_be_meant_is_refused_with_what_is_allowed(case
         masked_cross_entropy(logits, target, active)
 
 
-def test_one_list_per_sample_is_refused_where_samples_are_not_the_first_axis() -> None:
+def test_one_list_per_sample_is_for_the_first_axis_of_the_logits() -> None:
+    logits, _ = problem(S, B)
+    target = torch.tensor([[1, 3, 1], [0, 4, 4]])
+    mask = mask_of([1, 3], [0, 4]).unsqueeze(1)
+    expected = masked_cross_entropy(logits, target, mask, -1.0)
+    assert torch.equal(masked_cross_entropy(logits, target, [ACTIVE, [0, 4]], -1.0), expected)
+    images = logits.movedim(-1, 1)
+    found = masked_cross_entropy(images, target, [ACTIVE, [0, 4]], -1.0, dim=1)
+    torch.testing.assert_close(found, expected)
+    for lead in ((B, S), ()):
+        with pytest.raises(ValueError, match="one per sample, the first axis"):
+            masked_softmax(problem(*lead)[0], [ACTIVE, [0, 4]])
     lists: list[list[int]] = [ACTIVE] * B
-    for lead in ((S, B), ()):
-        with pytest.raises(ValueError, match="one list per sample is for logits"):
-            masked_softmax(problem(*lead)[0], lists)
     with pytest.raises(ValueError, match="one set for all samples"):
         masked_linear_cross_entropy(
             torch.eye(B), torch.rand(K, B), None, torch.tensor([1, 3, 3]), lists

@@ -13,6 +13,7 @@ from remask.losses import (
     Active,
     MaskedCrossEntropy,
     logit_mse,
+    masked_binary_cross_entropy,
     masked_cross_entropy,
     masked_linear_cross_entropy,
     masked_log_softmax,
@@ -188,6 +189,91 @@ def test_a_batch_of_ignored_targets_is_nan_in_the_mean_and_zero_in_the_sum_as_in
         assert masked_cross_entropy(logits, target, ACTIVE, **options).isnan()
         total = masked_cross_entropy(logits, target, ACTIVE, reduction="sum", **options)
         assert total.item() == 0
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+def test_soft_targets_equal_torch_on_all_or_on_the_sliced_logits(
+    reduction: str, smoothing: float, weighted: bool, masked: bool
+) -> None:
+    logits, _ = logits_and_targets(8)
+    kept = ACTIVE if masked else list(range(K))
+    target = torch.zeros(8, K)
+    target[:, kept] = torch.rand(8, len(kept), generator=torch.Generator().manual_seed(1))
+    weight = torch.linspace(0.5, 2.0, K, dtype=torch.float64) if weighted else None
+    options: dict[str, Any] = {"reduction": reduction, "label_smoothing": smoothing}
+    loss = masked_cross_entropy(
+        logits, target, ACTIVE if masked else None, weight=weight, **options
+    )
+    expected = F.cross_entropy(
+        logits[:, kept],
+        target[:, kept].double(),
+        weight=None if weight is None else weight[kept],
+        **options,
+    )
+    torch.testing.assert_close(loss, expected)
+    (ours,) = torch.autograd.grad(loss.sum(), logits)
+    (theirs,) = torch.autograd.grad(expected.sum(), logits)
+    torch.testing.assert_close(ours, theirs)
+    images = logits.detach().view(2, 4, K).movedim(-1, 1)
+    moved = masked_cross_entropy(
+        images,
+        target.view(2, 4, K).movedim(-1, 1),
+        ACTIVE if masked else None,
+        weight=weight,
+        dim=1,
+        **options,
+    )
+    torch.testing.assert_close(moved.flatten(), expected.detach().flatten())
+
+
+def test_one_hot_soft_targets_are_labels_at_any_mask_value() -> None:
+    logits, target = logits_and_targets(8)
+    for m in (-1.0, PER_CLASS):
+        soft = F.one_hot(target, K).double()
+        expected = masked_cross_entropy(logits, target, ACTIVE, m, label_smoothing=0.1)
+        loss = masked_cross_entropy(logits, soft, ACTIVE, m, label_smoothing=0.1)
+        torch.testing.assert_close(loss, expected)
+
+
+@pytest.mark.parametrize("active", [None, ACTIVE, bool_mask(ACTIVE).expand(4, K)])
+def test_several_labels_have_the_binary_cross_entropy_of_the_active_classes(active: Active) -> None:
+    logits, _ = logits_and_targets(4)
+    kept = list(range(K)) if active is None else ACTIVE
+    target = torch.zeros(4, K, dtype=torch.int64)
+    target[0, 1] = target[0, 2] = target[3, 4] = 1
+    factors = torch.linspace(0.5, 2.0, K, dtype=torch.float64)
+    for reduction in ("mean", "sum"):
+        loss = masked_binary_cross_entropy(
+            logits, target, active, pos_weight=factors, reduction=reduction
+        )
+        expected = F.binary_cross_entropy_with_logits(
+            logits[:, kept],
+            target[:, kept].double(),
+            pos_weight=factors[kept],
+            reduction=reduction,
+        )
+        torch.testing.assert_close(loss, expected)
+    (grad,) = torch.autograd.grad(loss, logits)
+    masked = [c for c in range(K) if c not in kept]
+    assert (grad[:, masked] == 0).all()
+    assert (grad[:, kept] != 0).all()
+    each = masked_binary_cross_entropy(logits.T, target.T, kept, dim=0, reduction="none")
+    assert each.shape == (K, 4)
+    assert (each[masked] == 0).all()
+
+
+def test_several_labels_are_refused_outside_the_active_set_and_in_another_shape() -> None:
+    logits = torch.full((2, K), math.nan)
+    with pytest.raises(ValueError, match=r"target\[1\] has class 3, which is not in its"):
+        masked_binary_cross_entropy(logits, torch.eye(K)[[1, 3]], ACTIVE)
+    with pytest.raises(ValueError, match=r"target has shape \[2\], but logits \[2, 6\]"):
+        masked_binary_cross_entropy(logits, torch.tensor([1, 2]), ACTIVE)
+    logits[:, ACTIVE] = 0.0
+    loss = masked_binary_cross_entropy(logits, torch.eye(K)[[1, 2]], ACTIVE)
+    assert loss.item() == pytest.approx(math.log(2))
 
 
 # ---- Forms of the arguments --------------------------------------------------------------------
@@ -708,7 +794,15 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         r"target 6 is not in 0..5",
     ),
     "negative target": ({"target": torch.tensor([-1, 1])}, r"target -1 is not in 0..5"),
-    "class probabilities": ({"target": torch.rand(2, K)}, "Class probabilities"),
+    "class probabilities": ({"target": torch.rand(2, 3)}, "Class probabilities need the shape"),
+    "mass outside": (
+        {"target": torch.eye(K)[[1, 3]]},
+        r"target\[1\] has class 3, which is not in its active set",
+    ),
+    "four axes": (
+        {"input": torch.zeros(2, 3, 3, 3), "target": torch.zeros(2, 3, 3, 3), "active": [1]},
+        "give dim=-1 or dim=1",
+    ),
     "boolean targets": ({"target": torch.tensor([True, False])}, "integer class ids; got"),
     "target shape": ({"target": torch.tensor([[1, 2]])}, r"target has shape \[1, 2\].*\[2\]"),
     "empty list": ({"active": []}, "active is empty"),
@@ -807,6 +901,25 @@ def test_the_softmax_and_the_module_refuse_misuse_too() -> None:
         arguments: dict[str, Any] = {option: value}
         with pytest.raises(ValueError, match=f"{option} is"):
             MaskedCrossEntropy(**arguments)
+
+
+@pytest.mark.parametrize("classes", [K, 100])
+@pytest.mark.parametrize("m", [-INF, -1.0])
+@pytest.mark.parametrize("shape", ["[K]", "[B, K]"])
+def test_unchecked_boolean_masks_have_the_loss_of_checked_ones(
+    classes: int, m: float, shape: str
+) -> None:
+    logits = torch.randn(4, classes, generator=torch.Generator().manual_seed(1))
+    logits[:, 0] = math.nan
+    logits.requires_grad_()
+    mask, target = bool_mask(ACTIVE, classes), torch.tensor([1, 2, 4, -100])
+    if shape != "[K]":
+        mask = mask.expand(4, classes)
+    losses = [masked_cross_entropy(logits, target, mask, m, check=check) for check in (True, False)]
+    torch.testing.assert_close(*losses)
+    torch.testing.assert_close(
+        *(torch.autograd.grad(loss, logits)[0] for loss in losses), atol=0, rtol=1e-6
+    )
 
 
 def test_an_ignored_target_need_not_be_active() -> None:

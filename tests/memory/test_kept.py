@@ -1,7 +1,6 @@
 """The memory of methods that choose for themselves, against lists; and the policy of GSS."""
 
 import numpy as np
-import pytest
 import torch
 from torch import Tensor
 
@@ -14,11 +13,8 @@ def rows(first: int, count: int) -> Tensor:
     return torch.stack([own, own + 100])
 
 
-@pytest.mark.parametrize("apart", [False, True])
-def test_groups_of_unequal_size_are_kept_trimmed_and_added_to_as_lists_would_be(
-    apart: bool,
-) -> None:
-    memory = KeptRows(trials=2, places=6 if apart else 12, groups=3, apart=apart)
+def test_groups_of_unequal_size_are_kept_trimmed_and_added_to_as_lists_would_be() -> None:
+    memory = KeptRows(trials=2, places=12, groups=3)
     expected: list[list[int]] = [[], [], []]
     first = 10
     for number, (count, quota) in enumerate([(5, 6), (2, 3), (3, 2)]):
@@ -43,11 +39,13 @@ def test_trimming_says_which_slots_stayed_so_that_what_lies_beside_can_follow() 
     left = memory.trim(2)
     assert left.tolist() == [0, 1, 3, 4]
     assert torch.equal(memory.at(torch.arange(4).expand(2, -1)) * 2, beside[:, left])
+    assert memory.trim(1, without=[0]).tolist() == [2]
+    memory.put(rows(70, 2), 0)
+    assert memory.rows()[0].tolist() == [70, 71, 50]
 
 
-@pytest.mark.parametrize("apart", [False, True])
-def test_what_is_saved_is_live(apart: bool) -> None:
-    memory, other = (KeptRows(trials=2, places=4, groups=3, apart=apart) for _ in range(2))
+def test_what_is_saved_is_live() -> None:
+    memory, other = (KeptRows(trials=2, places=4, groups=3) for _ in range(2))
     memory.put(rows(7, 2), 1)
     for name, tensor in other.state().items():
         tensor.copy_(memory.state()[name])
@@ -76,9 +74,8 @@ def test_scores_that_are_not_numbers_change_nothing() -> None:
     assert ratings.tolist() == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("apart", [False, True])
-def test_rows_can_be_counted_anew_group_after_group(apart: bool) -> None:
-    memory = KeptRows(trials=2, places=4 if apart else 8, groups=3, apart=apart)
+def test_rows_can_be_counted_anew_group_after_group() -> None:
+    memory = KeptRows(trials=2, places=8, groups=3)
     memory.put(rows(30, 2), 0)
     memory.put(rows(60, 3), 2)
     assert memory.rows()[0].tolist() == [30, 31, 60, 61, 62]

@@ -151,5 +151,5 @@ def test_a_restored_memory_goes_on_merging_to_the_same_bits() -> None:
 
 
 def test_what_has_no_mean_is_refused() -> None:
-    with pytest.raises(ReplayMemoryError, match=r"floating point or uint8 x, got torch\.int64"):
+    with pytest.raises(ReplayMemoryError, match=r"x of floating point or uint8, got torch\.int64"):
         ReplayMemory(4, "merging").add(torch.arange(6).view(3, 2), torch.zeros(3, dtype=torch.long))

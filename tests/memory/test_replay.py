@@ -159,7 +159,7 @@ def test_samples_live_on_the_device_of_the_first_ones() -> None:
 @pytest.mark.parametrize(
     ("x", "y", "logits", "message"),
     [
-        (torch.ones(2, 3), torch.tensor([0]), None, r"one label per sample; got x \[2, 3\]"),
+        (torch.ones(2, 3), torch.tensor([0]), None, r"one label per sample; got inputs: \[2, 3\]"),
         (torch.ones(2, 3), torch.tensor([0.0, 1.0]), None, "labels must be integers"),
         (torch.ones(2, 4), torch.tensor([0, 1]), None, r"holds samples torch.float32 \[3\]"),
         (torch.ones(2, 3).int(), torch.tensor([0, 1]), None, "got torch.int32"),
@@ -249,13 +249,18 @@ def test_what_is_not_a_tensor_is_refused_with_a_message() -> None:
         (["a text", "another"], r"x is a list that torch cannot convert.*tokenise texts"),
         ({"text": ["a", "b"]}, r"x\['text'\] is a list that torch"),
         ({}, "non-empty dict"),
-        ({"a": torch.zeros(2), "b": torch.zeros(3)}, r"got x a: \[2\], b: \[3\], y \[2\]"),
+        (
+            {"a": torch.zeros(2), "b": torch.zeros(3)},
+            r"got inputs/a: \[2\], inputs/b: \[3\], labels: \[2\]",
+        ),
     ):
         with pytest.raises(ReplayMemoryError, match=message):
             memory.add(x, labels)
     with pytest.raises(ReplayMemoryError, match="y is a list that torch cannot convert"):
         memory.add(torch.zeros(2), ["cat", "dog"])
-    with pytest.raises(ReplayMemoryError, match="needs a tensor x, not a dict"):
+    with pytest.raises(
+        ReplayMemoryError, match="needs a tensor x of floating point or uint8, got a: "
+    ):
         ReplayMemory(4, "merging").add({"a": torch.zeros(2)}, labels)
     assert len(memory) == 0
     memory.add({"a": torch.zeros(2)}, labels)
@@ -267,3 +272,111 @@ def test_what_is_not_a_tensor_is_refused_with_a_message() -> None:
         with pytest.raises(ReplayMemoryError, match="the memory holds samples a: "):
             memory.add(other, labels)
     assert len(memory) == 2
+
+
+def test_dense_labels_are_kept_with_their_samples_and_logits() -> None:
+    memory = ReplayMemory(6)
+    for start in range(0, 40, 5):
+        x, y = numbered(start, start + 5)
+        maps = y[:, None, None].expand(5, 2, 3).clone()
+        maps[:, 0, 0] = 9
+        memory.add(x, maps, logits=x[:, :, None, None].expand(5, 4, 2, 3))
+    drawn = memory.draw(6)
+    assert drawn.labels.shape == (6, 2, 3)
+    assert torch.equal(drawn.labels[:, 1, 1], drawn.inputs.flatten().long() % 3)
+    assert drawn.logits is not None
+    assert torch.equal(drawn.logits[:, 0, 0, 0], drawn.inputs.flatten())
+    counts = memory.class_counts()
+    assert counts[9] == 6
+    assert counts[0] + counts.get(1, 0) + counts.get(2, 0) == 6
+    memory.add(drawn.inputs[:1], drawn.labels[:1], logits=torch.ones(1, 7, 2, 3))
+    assert memory.draw(6).logits.shape == (6, 7, 2, 3)  # type: ignore[union-attr]
+    count = memory.class_counts()[0]
+    assert memory.forget(0) == count == 6 - len(memory) > 0
+    assert 0 not in memory.class_counts()
+    with pytest.raises(ReplayMemoryError, match='"balanced" needs one label per sample'):
+        ReplayMemory(6, "balanced").add(*drawn[:2])
+    with pytest.raises(ReplayMemoryError, match=r"labels \[2, 3\], got torch.float32 \[1\]"):
+        memory.add(*numbered(0, 5), logits=torch.ones(5, 7))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_forgotten_class_is_gone_and_its_slots_are_filled_again(policy: Any) -> None:
+    memory = ReplayMemory(12, policy)
+    assert memory.forget(1) == 0
+    for start in range(0, 60, 6):
+        memory.add(*numbered(start, start + 6))
+    before = memory.class_counts()
+    assert memory.forget(1) == before[1]
+    assert memory.class_counts() == {0: before[0], 2: before[2]}
+    assert len(memory) == 12 - before[1]
+    state = memory.state_dict()
+    assert 1 not in state["classes"]
+    again = ReplayMemory(12, policy)
+    again.load_state_dict(state)
+    for each in (memory, again):
+        each.add(torch.full((before[1], 1), 70.0), torch.full((before[1],), 7))
+        assert each.class_counts() == {0: before[0], 2: before[2], 7: before[1]}
+        for start in range(100, 200, 6):
+            each.add(*numbered(start, start + 6, classes=2))
+        assert len(each) == 12
+    assert torch.equal(memory.draw(12).inputs, again.draw(12).inputs)
+    for label in (0, 1, 2, 7):
+        memory.forget(label)
+    assert len(memory) == 0
+    memory.load_state_dict(memory.state_dict())
+    memory.resize(5)
+    memory.add(*numbered(0, 2))
+    assert memory.class_counts() == {0: 1, 1: 1}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_memory_may_shrink_and_grow(policy: Any) -> None:
+    memory = ReplayMemory(30, policy, seed=1)
+    x, y = numbered(0, 100)
+    y[:94] = 0
+    memory.add(x, y, logits=x)
+    held = set(memory.draw(30).inputs.flatten().tolist())
+    memory.resize(9)
+    drawn = memory.draw(100)
+    assert len(memory) == memory.capacity == len(drawn.labels) == 9
+    assert {*drawn.inputs.flatten().tolist()} < held
+    assert torch.equal(drawn.logits, drawn.inputs)
+    if policy == "balanced":
+        assert {*memory.class_counts().values()} == {2, 3, 4} or memory.class_counts()[0] >= 3
+    memory.resize(20)
+    assert len(memory) == 9
+    memory.add(*numbered(200, 211), logits=torch.zeros(11, 1))
+    assert len(memory) == 20
+    again = ReplayMemory(20, policy, seed=1)
+    again.load_state_dict(memory.state_dict())
+    for each in (memory, again):
+        each.add(*numbered(300, 350), logits=torch.zeros(50, 1))
+    assert torch.equal(memory.draw(20).inputs, again.draw(20).inputs)
+    with pytest.raises(ReplayMemoryError, match="capacity must be at least 1, got 0"):
+        memory.resize(0)
+
+
+def test_a_smaller_balanced_memory_keeps_fair_shares() -> None:
+    memory = ReplayMemory(30, "balanced")
+    memory.add(torch.arange(60), torch.tensor([0] * 40 + [1] * 2 + [2] * 18))
+    assert memory.class_counts() == {0: 14, 1: 2, 2: 14}
+    memory.resize(10)
+    assert memory.class_counts() == {0: 4, 1: 2, 2: 4}
+
+
+def test_a_memory_yields_its_samples_and_prints_what_it_holds() -> None:
+    memory = ReplayMemory(4, "balanced", seed=3)
+    assert repr(memory) == "ReplayMemory(4, 'balanced', seed=3): empty"
+    assert list(memory) == []
+    memory.add(tokens(0, 3), torch.tensor([0, 1, 1]), logits=torch.eye(3))
+    assert repr(memory) == (
+        "ReplayMemory(4, 'balanced', seed=3): 3 samples of 2 classes, "
+        "input_ids: torch.int64 [3], mask: torch.bool [1]"
+    )
+    rows = list(memory)
+    assert [int(row.labels) for row in rows] == [0, 1, 1]
+    assert rows[2].inputs["input_ids"].tolist() == [2, 2, 2]
+    assert torch.equal(torch.stack([row.logits for row in rows]), torch.eye(3))  # type: ignore[misc]
+    rows[0].inputs["input_ids"].zero_()
+    assert [row.inputs["input_ids"][0] for row in memory] == [0, 1, 2]

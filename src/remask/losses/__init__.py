@@ -17,6 +17,7 @@ from remask.losses.arguments import Active
 from remask.losses.linear import masked_linear_cross_entropy
 from remask.losses.masked import (
     MaskedCrossEntropy,
+    masked_binary_cross_entropy,
     masked_cross_entropy,
     masked_log_softmax,
     masked_softmax,
@@ -35,6 +36,7 @@ __all__ = [
     "Weight",
     "cross_entropy_and_slope",
     "logit_mse",
+    "masked_binary_cross_entropy",
     "masked_cross_entropy",
     "masked_linear_cross_entropy",
     "masked_log_softmax",

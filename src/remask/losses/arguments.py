@@ -1,4 +1,4 @@
-"""What the losses accept: reading arguments, and refusing what cannot be meant."""
+"""The arguments of the losses: reading them, and refusing invalid ones."""
 
 import operator
 import re
@@ -25,32 +25,23 @@ _ACTIVE_FORMS = (
     "give class ids ([0, 1], also as a set, a range, or a 1-D integer tensor or array), one list "
     "of ids per sample ([[0, 1], [2]]), or a boolean mask"
 )
+_ALIGNED = "axes are aligned right, as everywhere in torch"
 
 
-def mask_constant(
-    mask_value: MaskValue, shape: Sequence[int], check: bool, allow_positive: bool
+def read_mask_value(
+    mask_value: MaskValue, check: bool, allow_positive: bool, shape: Sequence[int] | None = None
 ) -> float | Tensor:
-    """Return m as a float, or as a constant tensor that broadcasts to the logits' ``shape``."""
-    m = read_mask_value(mask_value, check, allow_positive)
-    if isinstance(m, Tensor) and not _broadcasts(m.shape, shape):
-        raise ValueError(
-            f"mask_value has shape {list(m.shape)}, which does not broadcast to the logits' "
-            f"{list(shape)}; axes are aligned right, as everywhere in torch: [{shape[-1]}] is one "
-            "value per class, [B, 1] one per sample, [S, 1, 1] one per trial"
-        )
-    return m
-
-
-def read_mask_value(mask_value: MaskValue, check: bool, allow_positive: bool) -> float | Tensor:
-    """Return m as a float or as a constant tensor; refuse one outside [-inf, 0].
-
-    With ``allow_positive``, refuse only what is not below infinity.
-    """
-    if isinstance(mask_value, np.ndarray):
-        mask_value = _from_numpy("mask_value", mask_value)
+    """Return m as a float or as a constant tensor that broadcasts to the logits' ``shape``."""
+    mask_value = _from_numpy("mask_value", mask_value)
     if isinstance(mask_value, Tensor):
         if mask_value.dtype == torch.bool or mask_value.is_complex():
             raise TypeError(f"mask_value needs numbers; got {describe(mask_value)}")
+        if shape is not None and not _broadcasts(mask_value.shape, shape):
+            raise ValueError(
+                f"mask_value has shape {list(mask_value.shape)}, which does not broadcast to the "
+                f"logits' {list(shape)}; {_ALIGNED}: [{shape[-1]}] is one value per class, [B, 1] "
+                "one per sample, [S, 1, 1] one per trial"
+            )
         mask_value = mask_value.detach()
         # "not <=" rather than ">", so that NaN is refused too.
         wrong = ~(mask_value < INF if allow_positive else mask_value <= 0)
@@ -79,16 +70,14 @@ def read_active(
 
     Ids from a tensor may repeat.
     """
-    if isinstance(active, np.ndarray):
-        active = _from_numpy("active", active)
+    active = _from_numpy("active", active)
     if not isinstance(active, Tensor):
         return _read_collection(active, shape, device)
     if active.dtype == torch.bool:
         if not active.ndim or active.shape[-1] != shape[-1] or not _broadcasts(active.shape, shape):
             raise ValueError(
                 f"active has shape {list(active.shape)}, which does not broadcast to the logits' "
-                f"{list(shape)}; axes are aligned right, as everywhere in torch: give "
-                f"[{shape[-1]}] or [..., {shape[-1]}]"
+                f"{list(shape)}; {_ALIGNED}: give [{shape[-1]}] or [..., {shape[-1]}]"
             )
         mask = active.to(device)
         if check and is_true((~mask.any(-1)).any()):
@@ -120,10 +109,10 @@ def _read_collection(
         raise TypeError(f"active mixes class ids and collections of them; {_ACTIVE_FORMS}")
     if isinstance(active, AbstractSet):
         raise TypeError(f"active is a set of collections, which has no order; {_ACTIVE_FORMS}")
-    if len(shape) != 2 or len(listed) != shape[0]:
+    if len(shape) < 2 or len(listed) != shape[0]:
         raise ValueError(
-            f"active has {len(listed)} lists of class ids; one list per sample is for logits "
-            f"[B, K] and needs B lists, but the logits are {list(shape)}. A boolean mask fits any"
+            f"active has {len(listed)} lists of class ids; it needs one per sample, the first axis "
+            f"of the logits {list(shape)}. A boolean mask may have any shape that broadcasts"
         )
     num_classes, cells = shape[-1], []
     for sample, row in enumerate(listed):
@@ -138,7 +127,7 @@ def _read_collection(
         cells += [sample * num_classes + c for c in _distinct(ids, num_classes)]
     mask = torch.zeros(shape[0] * num_classes, dtype=torch.bool, device=device)
     chosen = torch.tensor(cells, dtype=torch.long, device=device)
-    return mask.scatter(0, chosen, True).reshape(shape[0], num_classes)
+    return mask.scatter(0, chosen, True).reshape(shape[0], *[1] * (len(shape) - 2), num_classes)
 
 
 def _is_collection(each: object) -> bool:
@@ -166,17 +155,21 @@ def _class_id(each: Any) -> int:
 
 
 def _is_boolean(each: object) -> bool:
-    if isinstance(each, Tensor):
-        return each.dtype == torch.bool
-    return isinstance(each, bool | np.bool_)
+    return isinstance(each, bool | np.bool_) or getattr(each, "dtype", None) == torch.bool
 
 
-def _from_numpy(name: str, array: NDArray[Any]) -> Tensor:
+def _refuse_id(class_id: int, num_classes: int) -> NoReturn:
+    raise ValueError(f"active has class id {class_id}, which is not in 0..{num_classes - 1}")
+
+
+def _from_numpy(name: str, value: Any) -> Any:
+    """Convert an array to a tensor; return anything else unchanged."""
+    if not isinstance(value, np.ndarray):
+        return value
     try:
-        # A copy, because torch shares neither reversed nor read-only arrays in peace.
-        return torch.from_numpy(array.copy())
+        return torch.from_numpy(value.copy())  # torch cannot share reversed or read-only arrays
     except TypeError:
-        raise TypeError(f"{name} is an array of {array.dtype}, which torch cannot hold") from None
+        raise TypeError(f"{name} is an array of {value.dtype}, which torch cannot hold") from None
 
 
 def _broadcasts(given: Sequence[int], shape: Sequence[int]) -> bool:
@@ -188,16 +181,55 @@ def _show(value: object) -> str:
     return f"{value!r:.60}, of type {type(value).__name__}"
 
 
+def classes_last(
+    logits: Tensor, active: Active, mask_value: MaskValue, dim: int
+) -> tuple[Tensor, Active, MaskValue]:
+    """Move the axis ``dim`` of the logits, and of what has all their axes, to the end."""
+    ndim = logits.ndim
+    if dim in (-1, ndim - 1):
+        return logits, active, mask_value
+    if not -ndim <= dim < ndim:
+        raise ValueError(f"dim is {dim}; logits {list(logits.shape)} have no such axis")
+
+    def moved(name: str, value: Any) -> Any:
+        value = _from_numpy(name, value)
+        if not isinstance(value, Tensor) or value.ndim <= 1:
+            return value
+        if value.ndim != ndim:
+            raise ValueError(
+                f"{name} has shape {list(value.shape)}; with dim={dim} it needs one value per "
+                f"class, [K], or all {ndim} axes of the logits"
+            )
+        return value.movedim(dim, -1)
+
+    return logits.movedim(dim, -1), moved("active", active), moved("mask_value", mask_value)
+
+
+def check_layout(logits: Tensor, target: Tensor, dim: int | None) -> None:
+    """Refuse logits of four or more axes whose classes may be the last axis or axis 1."""
+    shape, given = list(logits.shape), list(target.shape)
+    if dim is None and len(shape) > 3 and (given == shape or given == shape[:-1] == _torch(shape)):
+        raise ValueError(
+            f"{shape} with targets {given} may have the classes or features on the last axis or, "
+            "as in torch, on axis 1: give dim=-1 or dim=1"
+        )
+
+
+def _torch(shape: list[int]) -> list[int]:
+    """Return the shape of the targets where the classes are axis 1."""
+    return [shape[0], *shape[2:]]
+
+
 def as_labels(target: Tensor, shape: Sequence[int]) -> Tensor:
     """Return integer targets as int64 after comparing them with the ``[..., K]`` they belong to."""
     if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
         raise ValueError(
-            f"target needs integer class ids; got {describe(target)}. Class probabilities are not "
-            "supported, because a masked class could not have any"
+            f"target needs integer class ids; got {describe(target)}. Class probabilities need the "
+            "shape of the logits, and masked_cross_entropy"
         )
-    if list(target.shape) != list(shape[:-1]):
+    if target.shape != shape[:-1]:
         hint = ""
-        if len(shape) > 2 and list(target.shape) == [shape[0], *shape[2:]]:
+        if len(shape) > 2 and list(target.shape) == _torch(list(shape)):
             hint = ". If axis 1 has the classes or features, as in torch, give dim=1"
         raise ValueError(
             f"target has shape {list(target.shape)}; {list(shape)} with classes or features last "
@@ -206,52 +238,7 @@ def as_labels(target: Tensor, shape: Sequence[int]) -> Tensor:
     return target.long()
 
 
-def check_layout(logits: Tensor, target: Tensor, dim: int | None) -> None:
-    """Refuse logits of four or more axes whose classes may be the last axis or axis 1."""
-    shape = list(logits.shape)
-    if (
-        dim is None
-        and len(shape) > 3
-        and list(target.shape) == shape[:-1] == [shape[0], *shape[2:]]
-    ):
-        raise ValueError(
-            f"{shape} with targets {list(target.shape)} may have the classes or features on the "
-            f"last axis or, as in torch, on axis 1: give dim=-1 or dim=1"
-        )
-
-
-def classes_last(
-    logits: Tensor, active: Active, mask_value: MaskValue, dim: int
-) -> tuple[Tensor, Active, MaskValue]:
-    """Move the axis ``dim`` of the logits, and of what has all their axes, to the end."""
-    ndim = logits.ndim
-    if not -max(ndim, 1) <= dim < max(ndim, 1):
-        raise ValueError(f"dim is {dim}; logits {list(logits.shape)} have no such axis")
-    if dim in (-1, ndim - 1):
-        return logits, active, mask_value
-    if isinstance(active, np.ndarray):
-        active = _from_numpy("active", active)
-    if isinstance(mask_value, np.ndarray):
-        mask_value = _from_numpy("mask_value", mask_value)
-    if isinstance(active, Tensor):
-        active = _moved("active", active, ndim, dim)
-    if isinstance(mask_value, Tensor):
-        mask_value = _moved("mask_value", mask_value, ndim, dim)
-    return logits.movedim(dim, -1), active, mask_value
-
-
-def _moved(name: str, tensor: Tensor, ndim: int, dim: int) -> Tensor:
-    if tensor.ndim <= 1:
-        return tensor
-    if tensor.ndim != ndim:
-        raise ValueError(
-            f"{name} has shape {list(tensor.shape)}; with dim={dim} it needs one value per class, "
-            f"[K], or all {ndim} axes of the logits"
-        )
-    return tensor.movedim(dim, -1)
-
-
-def check_options(reduction: str, label_smoothing: float) -> None:
+def check_options(reduction: str, label_smoothing: float = 0.0) -> None:
     """Refuse an option that torch's cross-entropy would not take."""
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f"reduction is {reduction!r}; choose 'none', 'mean' or 'sum'")
@@ -269,20 +256,32 @@ def check_shape(name: str, tensor: Tensor, num_classes: int) -> None:
 
 def check_labels(labels: Tensor, mask: Tensor | None, num_classes: int, ignore_index: int) -> None:
     """Refuse a label that is no class, or not in its sample's active set."""
-    kept = labels != ignore_index
     nearest = labels.clamp(0, num_classes - 1)
-    wrong = kept & (labels != nearest)
+    allowed, rows = labels == nearest, mask
+    if rows is not None:
+        rows = rows.expand(*labels.shape, num_classes)
+        allowed &= rows.gather(-1, nearest.unsqueeze(-1)).squeeze(-1)
+    wrong = ~allowed & (labels != ignore_index)
     if is_true(wrong.any()):
-        raise ValueError(f"target {labels[wrong][0].item()} is not in 0..{num_classes - 1}")
-    if mask is not None:
-        rows = mask.expand(*labels.shape, num_classes)
-        wrong = kept & ~rows.gather(-1, nearest.unsqueeze(-1)).squeeze(-1)
-        if is_true(wrong.any()):
-            refuse_label(labels[wrong], rows[wrong][0].nonzero().squeeze(1))
+        ids = labels[:0] if rows is None else rows[wrong][0].nonzero().squeeze(1)
+        refuse_label(labels[wrong], ids, num_classes)
 
 
-def refuse_label(wrong: Tensor, ids: Tensor) -> NoReturn:
-    """Say which label is outside which active set."""
+def check_shares(target: Tensor, mask: Tensor) -> None:
+    """Refuse class probabilities, or several labels, outside the active set."""
+    wrong = (target != 0) & ~mask
+    if is_true(wrong.any()):
+        *sample, class_id = wrong.nonzero()[0].tolist()
+        raise ValueError(
+            f"target{sample} has class {class_id}, which is not in its active set; classes outside "
+            "it need 0"
+        )
+
+
+def refuse_label(wrong: Tensor, ids: Tensor, num_classes: int) -> NoReturn:
+    """Raise for a label that is no class, or outside its active set."""
+    if not 0 <= wrong[0] < num_classes:
+        raise ValueError(f"target {wrong[0].item()} is not in 0..{num_classes - 1}")
     classes = sorted(set(ids.tolist()))
     shown = [*classes[:6], "...", classes[-1]] if len(classes) > 8 else classes
     raise ValueError(
@@ -291,12 +290,8 @@ def refuse_label(wrong: Tensor, ids: Tensor) -> NoReturn:
     )
 
 
-def _refuse_id(class_id: int, num_classes: int) -> NoReturn:
-    raise ValueError(f"active has class id {class_id}, which is not in 0..{num_classes - 1}")
-
-
 def describe(tensor: Tensor) -> str:
-    """A tensor's dtype and shape, for messages."""
+    """Return a tensor's dtype and shape, for messages."""
     return f"{tensor.dtype} {list(tensor.shape)}"
 
 

@@ -1,8 +1,8 @@
 """The masked cross-entropy of a linear head, at the cost of its active classes."""
 
-from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -12,16 +12,14 @@ from remask.losses.arguments import (
     Active,
     MaskValue,
     as_labels,
-    cannot_be_read,
     check_layout,
     check_options,
     check_shape,
     classes_last,
-    is_true,
-    mask_constant,
     read_active,
-    refuse_label,
+    read_mask_value,
 )
+from remask.losses.columns import cross_entropy_of_columns, shared_ids
 from remask.losses.masked import masked_cross_entropy
 
 
@@ -71,7 +69,7 @@ def masked_linear_cross_entropy(
         because m + log(K - |A|) has no accurate half-precision value.
 
     """
-    check_options(reduction, 0.0)
+    check_options(reduction)
     check_layout(features, target, dim)
     axis = -1 if dim is None else dim
     features, active, mask_value = classes_last(features, active, mask_value, axis)
@@ -84,69 +82,30 @@ def masked_linear_cross_entropy(
     if bias is not None:
         check_shape("bias", bias, num_classes)
     labels = as_labels(target, features.shape)
-    shape = [*labels.shape, num_classes]
-    ids = _shared_ids(active, shape, weight.device, check)
+    shape = torch.Size([*labels.shape, num_classes])
+    options: dict[str, Any] = {"reduction": reduction, "ignore_index": ignore_index}
+    read = ids = None
+    if active is not None:
+        read = read_active(active, shape, weight.device, check)
+        if read.dtype == torch.bool and read.numel() != num_classes:
+            raise ValueError(
+                f"active has shape {list(read.shape)}; a linear head takes one set for all "
+                f"samples, class ids or a mask [{num_classes}] (masked_cross_entropy takes one "
+                "set per sample)"
+            )
+        ids = shared_ids(read)
     if ids is None:
         if sparse:
             raise ValueError("sparse=True needs an active set whose values can be read; pass ids")
         logits = F.linear(features, weight, bias)
-        options: dict[str, Any] = {"reduction": reduction, "ignore_index": ignore_index}
         options |= {"allow_positive": allow_positive, "check": check}
         return masked_cross_entropy(logits, target, active, mask_value, **options)
 
-    m = mask_constant(mask_value, shape, check, allow_positive)
+    m = read_mask_value(mask_value, check, allow_positive, shape)
     rows = _sparse_rows if sparse else _dense_rows
     logits = F.linear(features, rows(weight, ids), None if bias is None else rows(bias, ids))
-    if logits.dtype in (torch.float16, torch.bfloat16):
-        logits = logits.float()
-    # Ids from a tensor may repeat (a batch's labels, say). Dropping repeats makes a shape depend on
-    # values, which compiled code cannot have, so a repeat stays as a column of -inf.
-    repeated = F.pad(ids[1:] == ids[:-1], (1, 0))
-    if isinstance(m, Tensor) and m.ndim > 0 and m.shape[-1] != 1:
-        among = torch.zeros(num_classes, dtype=torch.bool, device=ids.device).scatter(0, ids, True)
-        rest = torch.where(among, -INF, m.to(logits)).logsumexp(-1, keepdim=True)
-    else:
-        num_masked = num_classes - (~repeated).sum()
-        rest = num_masked.to(logits.dtype).log() + (m.to(logits) if isinstance(m, Tensor) else m)
-    columns = [torch.where(repeated, -INF, logits), rest.expand(*labels.shape, 1)]
-
-    position = torch.searchsorted(ids, labels).clamp(max=ids.shape[0] - 1)
-    found = ids[position] == labels
-    ignored = labels == ignore_index
-    if check and is_true((~found & ~ignored).any()):
-        refuse_label(labels[~found & ~ignored], ids)
-    # Positions are renumbered, so ignore_index itself may be a valid one: mark with -100 instead.
-    position = torch.where(ignored, -100, torch.where(found, position, ids.shape[0]))
-    flat = torch.cat(columns, dim=-1).reshape(labels.numel(), ids.shape[0] + 1)
-    loss = F.cross_entropy(flat, position.reshape(-1), reduction=reduction)
-    return loss.reshape(labels.shape) if reduction == "none" else loss
-
-
-def _shared_ids(
-    active: Active, shape: Sequence[int], device: torch.device, check: bool
-) -> Tensor | None:
-    """Return the ascending ids of one shared active set, or None where they cannot be had."""
-    if active is None:
-        return None
-    read = read_active(active, shape, device, check)
-    if read.dtype != torch.bool:
-        return read
-    if read.ndim != 1:
-        raise ValueError(
-            f"active has shape {list(read.shape)}; a linear head takes one set for all samples, "
-            f"class ids or a mask [{shape[-1]}] (masked_cross_entropy takes one set per sample)"
-        )
-    if torch.compiler.is_compiling():
-        return None
-    try:
-        ids = read.nonzero().squeeze(1)
-    except RuntimeError as error:
-        if not cannot_be_read(error):
-            raise
-        return None
-    if len(ids) == 0:
-        raise ValueError("active is empty; every sample needs at least one class")
-    return ids
+    repeats = read is ids and isinstance(active, Tensor | np.ndarray)
+    return cross_entropy_of_columns(logits, ids, labels, num_classes, m, repeats, check, **options)
 
 
 class _SparseRows(torch.autograd.Function):

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -15,12 +16,16 @@ from remask.losses.arguments import (
     check_layout,
     check_options,
     check_shape,
+    check_shares,
     classes_last,
     describe,
-    mask_constant,
     read_active,
     read_mask_value,
 )
+from remask.losses.columns import cross_entropy_of_columns, shared_ids
+
+FEW_CLASSES = 64
+"""With fewer classes, a loss computes all columns even where one active set is shared."""
 
 
 def masked_softmax(
@@ -36,9 +41,8 @@ def masked_softmax(
 
     The arguments are those of `masked_cross_entropy`.
     """
-    given = classes_last(logits, active, mask_value, dim)
-    masked, _ = _replace_masked(*given, check, allow_positive)
-    return torch.softmax(masked, dim=-1).movedim(-1, dim)
+    given = _read(logits, active, mask_value, dim, check, allow_positive)
+    return torch.softmax(_replace_masked(*given)[0], dim=-1).movedim(-1, dim)
 
 
 def masked_log_softmax(
@@ -51,9 +55,8 @@ def masked_log_softmax(
     check: bool = True,
 ) -> Tensor:
     """Logarithm of `masked_softmax`, computed stably. Masked classes are -inf at m = -inf."""
-    given = classes_last(logits, active, mask_value, dim)
-    masked, _ = _replace_masked(*given, check, allow_positive)
-    return torch.log_softmax(masked, dim=-1).movedim(-1, dim)
+    given = _read(logits, active, mask_value, dim, check, allow_positive)
+    return torch.log_softmax(_replace_masked(*given)[0], dim=-1).movedim(-1, dim)
 
 
 def masked_cross_entropy(
@@ -74,10 +77,11 @@ def masked_cross_entropy(
 
     Args:
         input: logits ``[..., K]``. Unlike torch's, the classes are the last axis; see ``dim``.
-        target: integer class ids ``[...]``, each in its sample's active set.
+        target: class ids ``[...]``, each in its sample's active set; or class probabilities
+            (mixup, CutMix, distillation) in the shape of the logits, 0 outside the active set.
         active: the classes that take part. Class ids in any order, as a list, tuple, range, set
-            or 1-D integer tensor; for ``[B, K]`` logits also one list of ids per sample; or a
-            boolean mask that broadcasts to the logits (see below). ``None`` masks nothing.
+            or 1-D integer tensor; one list of ids per sample, for the first axis of the logits;
+            or a boolean mask that broadcasts to the logits (see below). ``None`` masks nothing.
         mask_value: m in [-inf, 0]: a number, or a tensor that broadcasts to the logits (see
             below). A constant, which may differ from call to call: no gradient reaches it.
         dim: the axis of the classes. ``None`` is the last one; 1 is torch's layout,
@@ -90,8 +94,8 @@ def masked_cross_entropy(
             its bounds; the higher m, the more of it only raises the active logits.
         check: whether to look at the values of ``target``, ``active`` and a tensor ``mask_value``.
             Looking synchronises a GPU. Values that cannot be read (under ``torch.compile``, in
-            ``torch.vmap``, on fake and meta tensors) are not looked at. Unchecked, a target
-            outside its active set costs its distance from m, which is infinite at m = -inf.
+            ``torch.vmap``, on fake and meta tensors) are not looked at. Unchecked, the loss of a
+            target outside its active set is meaningless (infinite at m = -inf).
 
     A mask and a tensor of mask values broadcast to the logits as everything does in torch: axes
     are aligned right, and an axis of size 1 stands for all. With ``[B, K]`` or ``[S, B, K]``
@@ -105,47 +109,132 @@ def masked_cross_entropy(
     With another ``dim``, a mask and mask values are ``[K]`` or have all axes of the logits, in
     their order. NumPy arrays are taken as tensors are.
 
+    With many classes and one active set for all samples, only the active columns are computed.
+    Under ``torch.compile`` this needs class ids, because a mask has no readable values there.
+
     Returns:
         A scalar, or ``[...]`` with ``reduction="none"``.
 
     Raises:
-        ValueError: for a shape, value or option that cannot be meant; the message says which.
+        ValueError: for an invalid shape, value or option; the message says which.
         TypeError: for something of another kind than those above.
 
     """
+    axis = -1 if dim is None else dim
+    if (  # the few operations of a training loop, which must not cost more than the loss
+        not check
+        and isinstance(active, Tensor)
+        and active.dtype == torch.bool
+        and isinstance(mask_value, float)
+        and mask_value <= 0
+        and weight is None
+        and label_smoothing == 0
+        and axis == -1
+        and input.ndim == 2
+        and input.shape[1:] == active.shape[-1:]
+        and input.shape[1] < FEW_CLASSES
+        and target.dtype == torch.int64
+    ):
+        masked = torch.where(active, input, mask_value)
+        return F.cross_entropy(masked, target, ignore_index=ignore_index, reduction=reduction)
+
     check_options(reduction, label_smoothing)
     check_layout(input, target, dim)
-    given = classes_last(input, active, mask_value, -1 if dim is None else dim)
-    masked, mask = _replace_masked(*given, check, allow_positive)
-    labels, num_classes = as_labels(target, masked.shape), masked.shape[-1]
+    given = _read(input, active, mask_value, axis, check, allow_positive)
+    logits, found, m = given
+    num_classes = logits.shape[-1]
+    soft = target.is_floating_point() and target.shape == input.shape
+    target = target.movedim(axis, -1) if soft else as_labels(target, logits.shape)
     if weight is not None:
         check_shape("weight", weight, num_classes)
-        weight = weight.to(masked)
-    if check and not torch.compiler.is_compiling():
-        check_labels(labels, mask, num_classes, ignore_index)
-    flat, flat_labels = masked.reshape(labels.numel(), num_classes), labels.reshape(-1)
-    options: dict[str, Any] = {"weight": weight, "ignore_index": ignore_index}
-    if mask is None or label_smoothing == 0:
-        options |= {"reduction": reduction, "label_smoothing": label_smoothing}
-        loss = F.cross_entropy(flat, flat_labels, **options)
-        return loss.reshape(labels.shape) if reduction == "none" else loss
+        weight = weight.to(logits)
 
-    log_probs = torch.log_softmax(flat, dim=-1)
-    own = F.nll_loss(log_probs, flat_labels, reduction="none", **options)
-    # Zero the masked classes before weighting: -inf times a class weight of 0 would be NaN.
-    others = torch.where(mask, log_probs.reshape(masked.shape), 0.0)
+    options: dict[str, Any] = {"ignore_index": ignore_index, "reduction": reduction}
+    by_columns = num_classes >= FEW_CLASSES and not soft and weight is None and label_smoothing == 0
+    if found is not None and by_columns and (check or found.is_cpu or found.dtype != torch.bool):
+        ids = shared_ids(found)
+        if ids is not None:
+            repeats = found is ids and isinstance(active, Tensor | np.ndarray)
+            columns = logits.index_select(-1, ids), ids, target, num_classes, m
+            return cross_entropy_of_columns(*columns, repeats, check, **options).to(logits.dtype)
+
+    masked, mask = _replace_masked(*given)
+    if check and not soft:
+        check_labels(target, mask, num_classes, ignore_index)
+    elif check and mask is not None:
+        check_shares(target, mask)
+    if mask is None or not (soft or label_smoothing):
+        options |= {"weight": weight, "label_smoothing": label_smoothing}
+        flat = target.reshape(-1, num_classes).to(masked) if soft else target.reshape(-1)
+        loss = F.cross_entropy(masked.reshape(-1, num_classes), flat, **options)
+        return loss.reshape(masked.shape[:-1]) if reduction == "none" else loss
+
+    # Zero the masked classes before weighting: -inf times a share or weight of 0 would be NaN.
+    log_probs = torch.where(mask, torch.log_softmax(masked, dim=-1), 0.0)
     if weight is not None:
-        others = others * weight
-    ignored = labels == ignore_index
-    spread = torch.where(ignored, 0.0, -others.sum(-1) / mask.sum(-1))
-    losses = (1 - label_smoothing) * own.reshape(labels.shape) + label_smoothing * spread
+        log_probs = log_probs * weight
+    spread = mask.to(masked) / mask.sum(-1, keepdim=True)
+    if soft:
+        shares, counts = target.to(masked), masked.new_ones(masked.shape[:-1])
+    else:
+        kept, places = target != ignore_index, target.clamp(0, num_classes - 1)
+        shares = torch.zeros_like(masked).scatter(-1, places.unsqueeze(-1), 1.0)
+        shares, spread = (part * kept.unsqueeze(-1) for part in (shares, spread))
+        counts = kept.to(masked) if weight is None else torch.where(kept, weight[places], 0.0)
+    shares = (1 - label_smoothing) * shares + label_smoothing * spread
+    losses = -(shares * log_probs).sum(-1)
+    if reduction == "mean":
+        return losses.sum() / counts.sum()
+    return losses.sum() if reduction == "sum" else losses
+
+
+def masked_binary_cross_entropy(
+    input: Tensor,  # noqa: A002
+    target: Tensor,
+    active: Active,
+    *,
+    dim: int = -1,
+    pos_weight: Tensor | None = None,
+    reduction: str = "mean",
+    check: bool = True,
+) -> Tensor:
+    """Binary cross-entropy of the active classes, for samples with several labels.
+
+    Sigmoids do not compete, so a masked class adds nothing, whatever m is.
+
+    Args:
+        input: logits ``[..., K]``.
+        target: labels or probabilities in the shape of the logits, 0 outside the active set.
+        active: as in `masked_cross_entropy`.
+        dim: the axis of the classes.
+        pos_weight: a factor of positive labels for each class ``[K]``, as in torch.
+        reduction: ``"mean"`` over all active classes of all samples, ``"sum"`` or ``"none"``.
+        check: as in `masked_cross_entropy`.
+
+    Returns:
+        A scalar, or with ``reduction="none"`` the shape of the logits, 0 at masked classes.
+
+    """
+    check_options(reduction)
+    given = _read(input, active, -INF, dim, check, False)
+    logits, mask = given[0], _replace_masked(*given)[1]
+    if target.shape != input.shape:
+        raise ValueError(f"target has shape {list(target.shape)}, but logits {list(input.shape)}")
+    target = target.movedim(dim, -1).to(logits)
+    if mask is not None:
+        if check:
+            check_shares(target, mask)
+        logits = torch.where(mask, logits, 0.0)
+    losses = F.binary_cross_entropy_with_logits(
+        logits, target, pos_weight=pos_weight, reduction="none"
+    )
+    if mask is not None:
+        losses = torch.where(mask, losses, 0.0)
     if reduction == "none":
-        return losses
+        return losses.movedim(-1, dim)
     if reduction == "sum":
         return losses.sum()
-    if weight is None:
-        return losses.sum() / (~ignored).sum()
-    return losses.sum() / torch.where(ignored, 0.0, weight[torch.where(ignored, 0, labels)]).sum()
+    return losses.mean() if mask is None else losses.sum() / mask.expand_as(losses).sum()
 
 
 class MaskedCrossEntropy(nn.Module):
@@ -174,58 +263,59 @@ class MaskedCrossEntropy(nn.Module):
         else:
             self.mask_value = m
         self.register_buffer("weight", weight)
-        self.dim = dim
-        self.ignore_index = ignore_index
-        self.reduction = reduction
-        self.label_smoothing = label_smoothing
-        self.allow_positive = allow_positive
+        self.options: dict[str, Any] = {
+            "reduction": reduction,
+            "dim": dim,
+            "ignore_index": ignore_index,
+            "label_smoothing": label_smoothing,
+            "allow_positive": allow_positive,
+        }
 
     def forward(self, input: Tensor, target: Tensor, active: Active) -> Tensor:  # noqa: A002
-        """Return the loss of logits ``[..., K]`` against targets ``[...]``."""
-        return masked_cross_entropy(
-            input,
-            target,
-            active,
-            self.mask_value,
-            dim=self.dim,
-            weight=self.weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-            label_smoothing=self.label_smoothing,
-            allow_positive=self.allow_positive,
-        )
+        """Return the loss of logits ``[..., K]`` against targets."""
+        options = {"weight": self.weight, **self.options}
+        return masked_cross_entropy(input, target, active, self.mask_value, **options)
 
     def extra_repr(self) -> str:
         """Show m, the reduction, and whatever else differs from its default."""
         m = self.mask_value
         shown = f"tensor{list(m.shape)}" if isinstance(m, Tensor) else f"{m:g}"
-        parts = [f"mask_value={shown}", f"reduction={self.reduction!r}"]
-        if self.dim is not None:
-            parts.append(f"dim={self.dim}")
+        parts = [f"mask_value={shown}", f"reduction={self.options['reduction']!r}"]
         if self.weight is not None:
             parts.append(f"weight={list(self.weight.shape)}")
-        if self.ignore_index != -100:
-            parts.append(f"ignore_index={self.ignore_index}")
-        if self.label_smoothing != 0:
-            parts.append(f"label_smoothing={self.label_smoothing:g}")
-        if self.allow_positive:
-            parts.append("allow_positive=True")
+        usual = {"dim": None, "ignore_index": -100, "label_smoothing": 0.0, "allow_positive": False}
+        parts += [f"{k}={self.options[k]}" for k, v in usual.items() if self.options[k] != v]
         return ", ".join(parts)
 
 
-def _replace_masked(
-    logits: Tensor, active: Active, mask_value: MaskValue, check: bool, allow_positive: bool
-) -> tuple[Tensor, Tensor | None]:
-    """Return the logits with m at the masked classes, and the mask (broadcastable to them)."""
+def _read(
+    logits: Tensor,
+    active: Active,
+    mask_value: MaskValue,
+    dim: int,
+    check: bool,
+    allow_positive: bool,
+) -> tuple[Tensor, Tensor | None, float | Tensor]:
+    """Return logits [..., K], a mask that broadcasts to them or class ids, and m."""
     if logits.ndim == 0 or not logits.is_floating_point():
         raise ValueError(
             f"logits need a floating dtype and a last axis of classes; got {describe(logits)}"
         )
-    m = mask_constant(mask_value, logits.shape, check, allow_positive)
+    logits, active, mask_value = classes_last(logits, active, mask_value, dim)
+    m = read_mask_value(mask_value, check, allow_positive, logits.shape)
+    if active is None:
+        return logits, None, m
+    return logits, read_active(active, logits.shape, logits.device, check), m
+
+
+def _replace_masked(
+    logits: Tensor, active: Tensor | None, m: float | Tensor
+) -> tuple[Tensor, Tensor | None]:
+    """Return the logits with m at the masked classes, and the mask (broadcastable to them)."""
     if active is None:
         return logits, None
-    mask = read_active(active, logits.shape, logits.device, check)
+    mask = active
     if mask.dtype != torch.bool:
         none = torch.zeros(logits.shape[-1], dtype=torch.bool, device=logits.device)
-        mask = none.scatter(0, mask, True)
+        mask = none.scatter(0, active, True)
     return torch.where(mask, logits, m.to(logits) if isinstance(m, Tensor) else m), mask

@@ -2,7 +2,8 @@
 
 from remask.memory.kept import KeptRows, challenge, choose_rows, herd
 from remask.memory.policies import EMPTY, SPARSE, WINDOW, fair_shares
-from remask.memory.replay import ReplayBatch, ReplayMemory, ReplayMemoryError
+from remask.memory.replay import ReplayMemory
+from remask.memory.replay_samples import ReplayBatch, ReplayMemoryError
 from remask.memory.reservoir import Reservoir, ReservoirPlan
 from remask.memory.rows import JoinedRows, MappedRows, SampleFileError, StoredRows, fetch
 

@@ -1,6 +1,6 @@
 """The memory of methods that choose which samples to keep: at random, by herding, or by score."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,8 @@ _TINY = 1e-12
 class KeptRows:
     """Row numbers of the samples that each trial keeps, in groups such as tasks or classes.
 
-    All trials keep the same number of samples of a group, but not the same samples.
+    All trials keep the same number of samples of a group, but not the same samples. Groups lie one
+    after the other.
     """
 
     def __init__(
@@ -25,55 +26,47 @@ class KeptRows:
         trials: int,
         places: int,
         groups: int = 1,
-        apart: bool = False,
         device: torch.device | str = "cpu",
     ) -> None:
-        """Make an empty memory.
-
-        Groups share all places, one after the other, or each has its own `places` if `apart`.
-        """
-        self._apart, self._places = apart, places
-        shape = (trials, groups, places) if apart else (trials, places)
-        self._stored = torch.zeros(shape, dtype=torch.int64, device=device)
-        self._rows = self._stored.flatten(1)  # the same memory
+        """Make an empty memory."""
+        self._rows = torch.zeros((trials, places), dtype=torch.int64, device=device)
         self._sizes = torch.zeros((trials, groups), dtype=torch.int64)  # on the host
-
-    @property
-    def filled(self) -> int:
-        """Samples per trial."""
-        return int(self._sizes[0].sum())
 
     @property
     def sizes(self) -> list[int]:
         """Samples per group."""
-        return [int(size) for size in self._sizes[0].tolist()]
+        sizes: list[int] = self._sizes[0].tolist()
+        return sizes
+
+    @property
+    def filled(self) -> int:
+        """Samples per trial."""
+        return sum(self.sizes)
 
     def at(self, slots: Tensor) -> Tensor:
-        """Return the rows in slots of each trial, int64 [S, n] -> [S, n]; not if `apart`."""
+        """Return the rows in slots of each trial, int64 [S, n] -> [S, n]."""
         return self._rows.gather(1, slots)
 
     def group(self, number: int) -> Tensor:
         """Return the rows of a group: int64 [S, n]."""
-        start = self._start(number)
-        return self._rows[:, start : start + int(self._sizes[0, number])]
+        end = sum(self.sizes[: number + 1])
+        return self._rows[:, end - self.sizes[number] : end]
 
     def rows(self) -> Tensor:
         """Return all rows, by group: int64 [S, filled]."""
-        return self._rows[:, self._slots()]
+        return self._rows[:, : self.filled]
 
     def renumber(self) -> None:
         """Renumber the rows 0, 1, 2, ..., by group."""
-        slots = self._slots()
-        self._rows[:, slots] = torch.arange(len(slots), device=slots.device)
+        self.rows().copy_(torch.arange(self.filled))
 
     def put(self, rows: Tensor, group: int = 0) -> None:
-        """Append rows [S, n] to a group; unless `apart`, to the last one that has any."""
-        count = rows.shape[1]
-        if not self._apart:
-            self.grow(group + 1)
-        start = self._start(group) + int(self._sizes[0, group])
-        self._rows[:, start : start + count] = rows
-        self._sizes[:, group] += count
+        """Append rows [S, n] to a group."""
+        self.grow(group + 1)
+        end, filled = sum(self.sizes[: group + 1]), self.filled
+        moved = torch.cat([rows, self._rows[:, end:filled]], dim=1)
+        self._rows[:, end : end + moved.shape[1]] = moved
+        self._sizes[:, group] += rows.shape[1]
 
     def grow(self, groups: int) -> None:
         """Grow to `groups` groups."""
@@ -87,32 +80,22 @@ class KeptRows:
             slots = torch.tensor(list(rows), device=self._rows.device)
             self._rows[trial, slots] = torch.tensor(list(rows.values()), device=self._rows.device)
 
-    def empty(self, group: int) -> None:
-        """Empty a group; only if `apart`."""
-        self._sizes[:, group] = 0
+    def trim(self, quota: int, *, without: Collection[int] = ()) -> Tensor:
+        """Keep the first `quota` rows of every group, and none of the groups `without`.
 
-    def trim(self, quota: int) -> Tensor:
-        """Keep the first `quota` rows of every group; return their previous slots: int64 [n]."""
-        left = self._slots(quota)
-        if not self._apart:
-            self._rows[:, : len(left)] = self._rows[:, left]
-        self._sizes.clamp_(max=quota)
+        Returns the previous slots of the rows that are left: int64 [n].
+        """
+        limits = [0 if group in without else quota for group in range(len(self.sizes))]
+        kept = torch.arange(self.filled), self.sizes
+        left = torch.cat([own[:most] for own, most in zip(torch.split(*kept), limits, strict=True)])
+        left = left.to(self._rows.device)
+        self._rows[:, : len(left)] = self._rows[:, left]
+        self._sizes.clamp_(max=torch.tensor(limits))
         return left
 
     def state(self) -> dict[str, Tensor]:
         """Return the tensors to save and restore, not copies of them."""
-        return {"rows": self._stored, "sizes": self._sizes}
-
-    def _slots(self, most: int | None = None) -> Tensor:
-        """Return the slots of the first `most` rows of every group: int64 [n]."""
-        slots = []
-        for number, size in enumerate(self._sizes[0].tolist()):
-            start = self._start(number)
-            slots.append(torch.arange(start, start + (size if most is None else min(size, most))))
-        return torch.cat(slots).to(self._rows.device)
-
-    def _start(self, group: int) -> int:
-        return group * self._places if self._apart else int(self._sizes[0, :group].sum())
+        return {"rows": self._rows, "sizes": self._sizes}
 
 
 def choose_rows(randoms: Sequence[np.random.Generator], rows: Tensor, quota: int) -> Tensor:

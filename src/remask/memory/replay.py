@@ -1,43 +1,29 @@
 """A replay memory for any training loop."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, get_args
+from collections.abc import Iterator, Mapping
+from typing import get_args
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from remask.errors import RemaskError
-from remask.memory.policies import SPARSE, ClassBalance, Integers, Places, merge
+from remask.memory.policies import SPARSE, ClassBalance, Integers, Places, fair_shares, merge
+from remask.memory.replay_samples import (
+    PREFIX,
+    ReplayBatch,
+    ReplayMemoryError,
+    Values,
+    check_samples,
+    read_samples,
+)
 from remask.memory.reservoir import offer_slots
 from remask.randomness import generator
 from remask.setting_types import MemoryPolicy
 
-Values = Tensor | NDArray[Any] | Sequence[Any]
-Inputs = Tensor | dict[str, Tensor]
-"""[n, *shape], or several such tensors by name, as tokenisers return."""
-
 _POLICIES = get_args(MemoryPolicy)
-_PART = "inputs/"
-"""The prefix of named inputs in a state."""
-_TENSORS = ("inputs", "labels", "classes", "offered", "counters", "made_with")
-
-
-class ReplayMemoryError(RemaskError, ValueError):
-    """Invalid samples or state; the memory is unchanged."""
-
-
-class ReplayBatch(NamedTuple):
-    """Samples drawn from a memory."""
-
-    inputs: Any
-    """[n, *shape], as added: a tensor, or a dict of tensors (`Inputs`)."""
-    labels: Tensor
-    """int64 [n]."""
-    logits: Tensor | None
-    """[n, K], or None if the samples were added without logits."""
+_ALWAYS = {"classes", "offered", "counters", "made_with"}
+_PER_SAMPLE = {"inputs", "labels", "logits", "counts"}
 
 
 class ReplayMemory:
@@ -54,6 +40,7 @@ class ReplayMemory:
     holds less than one sample in sixteen, merges the others into the nearest of their class.
 
     The same calls with the same seed keep and draw the same samples, also after a restore.
+    Iterating yields the stored samples one by one.
 
     Samples are stored on `device`, by default that of the first samples added.
     """
@@ -66,11 +53,9 @@ class ReplayMemory:
         *,
         device: torch.device | str | None = None,
     ) -> None:
-        if capacity < 1:
-            raise ReplayMemoryError(f"capacity must be at least 1, got {capacity}")
         if policy not in _POLICIES:
             raise ReplayMemoryError(f"policy must be one of {', '.join(_POLICIES)}, got {policy!r}")
-        self.capacity, self.policy, self.seed = capacity, policy, seed
+        self.capacity, self.policy, self.seed = _at_least_1("capacity", capacity), policy, seed
         self._device = None if device is None else torch.device(device)
         self._samples: ReplayBatch | None = None  # all slots; None before the first add
         self._counts: Tensor | None = None  # samples merged into each slot
@@ -81,6 +66,19 @@ class ReplayMemory:
     def __len__(self) -> int:
         return self._filled
 
+    def __iter__(self) -> Iterator[ReplayBatch]:
+        stored = self._stored()
+        for slot in range(self._filled):
+            assert stored is not None
+            yield stored.map(lambda part, slot=slot: part[slot].clone())  # type: ignore[misc]
+
+    def __repr__(self) -> str:
+        made = f"ReplayMemory({self.capacity}, {self.policy!r}, seed={self.seed})"
+        if self._samples is None:
+            return f"{made}: empty"
+        counts = self.class_counts()
+        return f"{made}: {self._filled} samples of {len(counts)} classes, {self._samples.kind()}"
+
     @torch.no_grad()
     def add(
         self, x: Values | Mapping[str, Values], y: Values, logits: Tensor | None = None
@@ -88,22 +86,28 @@ class ReplayMemory:
         """Offer samples x [B, *shape] with labels y [B] and, optionally, logits [B, K].
 
         `x` may be a dict of tensors [B, *shape], such as `input_ids` and `attention_mask`; `draw`
-        then returns a dict. All samples have the type, shape and names of the first ones, and all
-        or none have logits. Logits may become wider when a head grows; stored ones are padded with
-        0. Raises ReplayMemoryError if samples do not fit.
+        then returns a dict. With the policy "reservoir", labels may be dense, [B, ...], such as one
+        per pixel or token, with logits [B, K, ...].
+
+        All samples have the type, shape and names of the first ones, and all or none have logits.
+        Logits may become wider when a head grows; stored ones are padded with 0. Raises
+        ReplayMemoryError if samples do not fit.
         """
-        batch = self._checked(_as_inputs(x), _as_tensor("y", y), logits)
-        random = generator(self.seed, "add", self._adds)
-        if self.policy != "balanced":
-            slots = offer_slots(random, self._seen, len(batch.labels), self.capacity)
-        else:
+        batch = read_samples(x, y, logits)
+        check_samples(batch, self._samples, self.policy)
+        random, count = generator(self.seed, "add", self._adds), len(batch.labels)
+        if self.policy == "balanced":
             slots = self._balanced_slots(random, batch.labels.tolist())
+        else:
+            slots = offer_slots(random, self._seen, count, self.capacity)
+            free = min(self.capacity - self._filled, count)
+            slots[:free] = np.arange(self._filled, self._filled + free)
         self._make_room(batch)
-        self._seen += len(batch.labels)
+        self._seen += count
         if self._filled == self.capacity and self._seen > SPARSE * self.capacity:
             self._merge(batch, slots)
         self._adds += 1
-        self._filled = min(self.capacity, self._seen)
+        self._filled = min(self.capacity, self._filled + count)
         self._put(batch, slots)
 
     @torch.no_grad()
@@ -114,52 +118,115 @@ class ReplayMemory:
         """
         if self._samples is None or not self._filled:
             raise ReplayMemoryError("the memory is empty; add samples first")
-        if n < 1:
-            raise ReplayMemoryError(f"n must be at least 1, got {n}")
         random = generator(self.seed, "draw", self._draws)
+        chosen = random.choice(self._filled, min(_at_least_1("n", n), self._filled), replace=False)
         self._draws += 1
-        chosen = random.choice(self._filled, min(n, self._filled), replace=False)
-        slots = torch.from_numpy(chosen).to(self._samples.labels.device)
-        home = self._samples.labels.device if device is None else device
-        return _each(self._samples, lambda part: part.index_select(0, slots).to(home))
+        home = self._samples.labels.device
+        slots = torch.from_numpy(chosen).to(home)
+        target = home if device is None else device
+        return self._samples.map(lambda part: part.index_select(0, slots).to(target))
 
     def class_counts(self) -> dict[int, int]:
-        """Return the number of samples per label."""
+        """Return the number of samples per label; of dense labels, the samples that contain it."""
         if self._samples is None:
             return {}
-        return dict(Counter(self._samples.labels[: self._filled].tolist()))
+        labels = self._samples.labels[: self._filled]
+        if labels.ndim == 1:
+            return dict(Counter(labels.tolist()))
+        return dict(Counter(label for own in labels.flatten(1).tolist() for label in set(own)))
+
+    def forget(self, label: int) -> int:
+        """Remove all samples of a class, and return their number.
+
+        With dense labels, these are the samples that contain it. New samples fill the free slots
+        first.
+        """
+        if self._samples is None or not self._filled:
+            return 0
+        labels = self._samples.labels[: self._filled].cpu().numpy().reshape(self._filled, -1)
+        kept = np.flatnonzero((labels != label).all(1))
+        removed = self._filled - len(kept)
+        self._seen = (
+            self._seen * len(kept) // self._filled
+        )  # as many as a uniform sample stands for
+        if label in self._classes:
+            del self._balance.offered[self._classes.pop(label)]
+            self._classes = {other: number for number, other in enumerate(self._classes)}
+        self._keep(kept)
+        return removed
+
+    def resize(self, capacity: int) -> None:
+        """Change the capacity; a smaller memory keeps a random part, chosen by the policy."""
+        self.capacity = _at_least_1("capacity", capacity)
+        random = generator(self.seed, "resize", self._adds)
+        order = random.permutation(self._filled)
+        if self.policy == "balanced" and self._samples is not None:
+            numbers = self._numbers(self._samples.labels[: self._filled])
+            sizes = np.bincount(numbers, minlength=len(self._classes)).tolist()
+            shares = fair_shares(sizes, capacity)
+            kept = [order[numbers[order] == own][:share] for own, share in enumerate(shares)]
+            order = np.concatenate([order[:0], *kept])
+        self._keep(np.sort(order[:capacity]))
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the state as tensors, for `torch.save` or safetensors."""
+        stored = self._stored()
         state = {
             "counters": torch.tensor([self._seen, self._adds, self._draws]),
             "made_with": torch.tensor([self.capacity, _POLICIES.index(self.policy), self.seed]),
             "classes": torch.tensor(list(self._classes), dtype=torch.int64),
             "offered": torch.tensor(self._balance.offered, dtype=torch.int64),
         }
-        for name, part in _named(self._samples).items():
-            state[name] = part[: self._filled].clone()
+        for name, part in ({} if stored is None else stored.named()).items():
+            state[name] = part.clone()
         if self._counts is not None:
             state["counts"] = self._counts[: self._filled].clone()
         return state
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Restore a state saved by a memory with the same arguments."""
-        seen, adds, draws, filled = self._check_state(state)
-        self._seen, self._adds, self._draws, self._filled = seen, adds, draws, filled
-        self._samples = self._counts = None
-        slots = np.full(self.capacity, -1, dtype=np.int64)
+        self._check_state(state)
+        self._seen, self._adds, self._draws = state["counters"].tolist()
         self._classes = {label: number for number, label in enumerate(state["classes"].tolist())}
-        if filled:
-            parts = {n.removeprefix(_PART): t for n, t in state.items() if n.startswith(_PART)}
-            saved = ReplayBatch(parts or state["inputs"], state["labels"], state.get("logits"))
-            self._make_room(saved)
-            self._put(saved, np.arange(filled))
-            if self._counts is not None:
-                self._counts[:filled] = state["counts"].to(self._counts.device)
+        saved = None
+        if "labels" in state:
+            inputs = {n.removeprefix(PREFIX): t for n, t in state.items() if n.startswith(PREFIX)}
+            saved = ReplayBatch(inputs or state["inputs"], state["labels"], state.get("logits"))
+        self._refill(saved, state.get("counts"), state["offered"].cpu().numpy())
+
+    def _stored(self) -> ReplayBatch | None:
+        """Return the samples in memory, without the empty slots."""
+        if self._samples is None:
+            return None
+        return self._samples.map(lambda part: part[: self._filled])
+
+    def _keep(self, slots: Integers) -> None:
+        """Move the samples in these slots to the first ones, and drop the others."""
+        stored, counts, rows = self._stored(), self._counts, torch.from_numpy(slots)
+        if stored is not None:
+            stored = stored.map(lambda part: part.index_select(0, rows.to(part.device)))
+            counts = None if counts is None else counts.index_select(0, rows.to(counts.device))
+        self._refill(stored, counts, np.array(self._balance.offered, dtype=np.int64))
+
+    def _refill(
+        self, samples: ReplayBatch | None, counts: Tensor | None, offered: Integers
+    ) -> None:
+        """Replace everything in memory."""
+        self._samples = self._counts = None
+        self._filled, slots = 0, np.full(self.capacity, -1, dtype=np.int64)
+        if samples is not None:
+            self._filled = len(samples.labels)
+            self._make_room(samples)
+            self._put(samples, np.arange(self._filled))
+            if self._counts is not None and counts is not None:
+                self._counts[: self._filled] = counts.to(self._counts.device)
             if self.policy == "balanced":
-                slots[:filled] = [self._classes[label] for label in saved.labels.tolist()]
-        self._balance = ClassBalance(slots, state["offered"].cpu().numpy())
+                slots[: self._filled] = self._numbers(samples.labels)
+        self._balance = ClassBalance(slots, offered)
+
+    def _numbers(self, labels: Tensor) -> Integers:
+        """Return the numbers of classes by their labels [n]."""
+        return np.array([self._classes[label] for label in labels.tolist()], dtype=np.int64)
 
     def _balanced_slots(self, random: np.random.Generator, labels: list[int]) -> Integers:
         for label in labels:
@@ -175,28 +242,30 @@ class ReplayMemory:
     def _make_room(self, batch: ReplayBatch) -> None:
         """Allocate slots for samples like these, with logits as wide."""
         if self._samples is None:
-            home = self._device or _parts(batch.inputs)[0].device
-            self._samples = _each(batch, lambda part: self._room_for(part).to(home))
+            first, capacity = next(iter(batch.named().values())), self.capacity
+            home = self._device or first.device
+            self._samples = batch.map(
+                lambda part: part.new_zeros((capacity, *part.shape[1:]), device=home)
+            )
             if self.policy == "merging":
                 self._counts = torch.ones(self.capacity, dtype=torch.uint8, device=home)
         wide, stored = batch.logits, self._samples.logits
         if wide is not None and stored is not None and wide.shape[1] > stored.shape[1]:
-            more = (0, wide.shape[1] - stored.shape[1])
+            more = [0, 0] * (stored.ndim - 2) + [0, wide.shape[1] - stored.shape[1]]
             self._samples = self._samples._replace(logits=torch.nn.functional.pad(stored, more))
 
     def _put(self, batch: ReplayBatch, slots: Integers) -> None:
         """Copy samples [B] to their slots [B]; the last one in a slot wins."""
         assert self._samples is not None
         last = {slot: place for place, slot in enumerate(slots.tolist()) if slot >= 0}
-        target, source = (
-            torch.tensor(list(part), dtype=torch.int64) for part in (last.keys(), last.values())
-        )
-        given_parts = _named(batch)
-        for name, stored in _named(self._samples).items():
-            if last:
-                given = given_parts[name]
-                kept = given.detach().index_select(0, source.to(given.device))
-                stored.index_copy_(0, target.to(stored.device), kept.to(stored.device))
+        if not last:
+            return
+        target, source = (torch.tensor(list(part)) for part in (last.keys(), last.values()))
+        for stored, given in zip(
+            self._samples.named().values(), batch.named().values(), strict=True
+        ):
+            kept = given.detach().index_select(0, source.to(given.device))
+            stored.index_copy_(0, target.to(stored.device), kept.to(stored.device))
         if self._counts is not None:
             self._counts.index_fill_(0, target.to(self._counts.device), 1)
 
@@ -206,64 +275,16 @@ class ReplayMemory:
             return
         home = self._counts.device
         own = torch.from_numpy(np.flatnonzero(slots >= 0)).to(home)
-        new = _each(batch, lambda part: part.detach().to(home).unsqueeze(0))
-        inputs, labels, logits = self._samples
-        assert isinstance(inputs, Tensor)
-        assert isinstance(new.inputs, Tensor)
-        places = Places(inputs, labels, logits, self._counts)
+        new = batch.map(lambda part: part.detach().to(home).unsqueeze(0))
+        places = Places(*self._samples, self._counts)
         merge(places, new.inputs, new.labels, new.logits, kept=own, number=self._adds)
 
-    def _room_for(self, part: Tensor) -> Tensor:
-        return part.new_zeros((self.capacity, *part.shape[1:]))
-
-    def _checked(self, x: Inputs, y: Tensor, logits: Tensor | None) -> ReplayBatch:
-        """Return the batch with int64 labels; raises ReplayMemoryError if it does not fit."""
-        for part in _parts(x):
-            if part.ndim < 1 or y.shape != part.shape[:1]:
-                raise ReplayMemoryError(
-                    f"y must have one label per sample; got x {_shapes(x)}, y {list(y.shape)}"
-                )
-        if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
-            raise ReplayMemoryError(f"labels must be integers, got {y.dtype}")
-        if logits is not None and (logits.ndim != 2 or len(logits) != len(y)):
-            raise ReplayMemoryError(f"logits must be [{len(y)}, K], got {list(logits.shape)}")
-        batch = ReplayBatch(x, y.to(torch.int64), logits)
-        if self._samples is None:
-            if self.policy == "merging" and not isinstance(x, Tensor):
-                raise ReplayMemoryError('policy "merging" needs a tensor x, not a dict')
-            if self.policy == "merging" and isinstance(x, Tensor) and not _can_be_merged(x):
-                raise ReplayMemoryError(
-                    f'policy "merging" needs floating point or uint8 x, got {x.dtype}'
-                )
-            return batch
-        inputs, _, stored = self._samples
-        if _samples_in(x) != _samples_in(inputs):
-            raise ReplayMemoryError(
-                f"the memory holds samples {_samples_in(inputs)}, got {_samples_in(x)}"
-            )
-        if (logits is None) != (stored is None):
-            raise ReplayMemoryError(
-                "either all samples have logits or none; the first ones were added "
-                f"{'without' if stored is None else 'with'} logits"
-            )
-        if logits is not None and stored is not None:
-            if logits.dtype != stored.dtype:
-                raise ReplayMemoryError(f"logits must be {stored.dtype}, got {logits.dtype}")
-            if logits.shape[1] < stored.shape[1]:
-                raise ReplayMemoryError(
-                    f"logits must have at least {stored.shape[1]} classes, as before, got "
-                    f"{logits.shape[1]}"
-                )
-        return batch
-
-    def _check_state(self, state: Mapping[str, Tensor]) -> tuple[int, int, int, int]:
-        """Return the counters of a state; raises ReplayMemoryError if it does not fit."""
-        filled = len(state["labels"]) if "labels" in state else 0
-        needed = {*_TENSORS} if filled else {*_TENSORS} - {"inputs", "labels"}
-        if filled and self.policy == "merging":
-            needed |= {"counts"}
-        found = {"inputs" if name.startswith(_PART) else name for name in state} - {"logits"}
-        if found != needed:
+    def _check_state(self, state: Mapping[str, Tensor]) -> None:
+        """Raise ReplayMemoryError if a state does not fit."""
+        found = {"inputs" if name.startswith(PREFIX) else name for name in state}
+        needed = _ALWAYS | ({"inputs", "labels"} if "labels" in state else set())
+        needed |= {"counts"} if "labels" in state and self.policy == "merging" else set()
+        if found - {"logits"} != needed:
             raise ReplayMemoryError(f"not the state of a replay memory: {sorted(state)}")
         own = [self.capacity, _POLICIES.index(self.policy), self.seed]
         made = state["made_with"].tolist()
@@ -272,80 +293,19 @@ class ReplayMemory:
                 f"the state has (capacity, policy, seed) = {made}, this memory {own} (policies: "
                 f"0 reservoir, 1 balanced, 2 merging)"
             )
-        seen, adds, draws = state["counters"].tolist()
-        per_sample = {"inputs", "labels", "logits", "counts"}
-        lengths = {len(t) for n, t in state.items() if n in per_sample or n.startswith(_PART)}
-        known = {*state["classes"].tolist()}
+        lengths = {len(t) for n, t in state.items() if n in _PER_SAMPLE or n.startswith(PREFIX)}
+        known, filled = {*state["classes"].tolist()}, max(lengths, default=0)
         fits = (
-            filled == min(self.capacity, seen)
-            and lengths <= {filled}
+            filled <= min(self.capacity, state["counters"].tolist()[0])
+            and len(lengths) <= 1
             and len(known) == len(state["offered"])
             and (self.policy != "balanced" or not filled or {*state["labels"].tolist()} <= known)
         )
         if not fits:
             raise ReplayMemoryError("the tensors of the state do not fit together")
-        return seen, adds, draws, filled
 
 
-def _as_inputs(x: Values | Mapping[str, Values]) -> Inputs:
-    if not isinstance(x, Mapping):
-        return _as_tensor("x", x)
-    if not x or not all(isinstance(name, str) for name in x):
-        raise ReplayMemoryError("x must be a tensor or a non-empty dict with string keys")
-    return {name: _as_tensor(f"x[{name!r}]", part) for name, part in x.items()}
-
-
-def _as_tensor(name: str, values: Values) -> Tensor:
-    try:
-        return torch.as_tensor(values)
-    except (TypeError, ValueError, RuntimeError) as error:
-        if isinstance(error, torch.OutOfMemoryError):
-            raise
-        kind = type(values).__name__
-        raise ReplayMemoryError(
-            f"{name} is a {kind} that torch cannot convert ({error}). Pass tensors or arrays of "
-            f"numbers; tokenise texts and number labels first"
-        ) from None
-
-
-def _each(batch: ReplayBatch, change: Callable[[Tensor], Tensor]) -> ReplayBatch:
-    logits = None if batch.logits is None else change(batch.logits)
-    inputs: Inputs
-    if isinstance(batch.inputs, dict):
-        inputs = {name: change(part) for name, part in batch.inputs.items()}
-    else:
-        inputs = change(batch.inputs)
-    return ReplayBatch(inputs, change(batch.labels), logits)
-
-
-def _parts(inputs: Inputs) -> list[Tensor]:
-    return list(inputs.values()) if isinstance(inputs, dict) else [inputs]
-
-
-def _named(batch: ReplayBatch | None) -> dict[str, Tensor]:
-    """Return the tensors of a batch by their names in a state."""
-    if batch is None:
-        return {}
-    inputs = batch.inputs
-    named = {f"{_PART}{n}": t for n, t in inputs.items()} if isinstance(inputs, dict) else {}
-    if isinstance(inputs, Tensor):
-        named["inputs"] = inputs
-    named["labels"] = batch.labels
-    return named if batch.logits is None else {**named, "logits": batch.logits}
-
-
-def _samples_in(inputs: Inputs) -> str:
-    """Return the type and shape of one sample."""
-    if isinstance(inputs, dict):
-        return ", ".join(f"{name}: {_samples_in(inputs[name])}" for name in sorted(inputs))
-    return f"{inputs.dtype} {list(inputs.shape[1:])}"
-
-
-def _shapes(inputs: Inputs) -> str:
-    if isinstance(inputs, dict):
-        return ", ".join(f"{name}: {list(part.shape)}" for name, part in inputs.items())
-    return str(list(inputs.shape))
-
-
-def _can_be_merged(x: Tensor) -> bool:
-    return x.is_floating_point() or x.dtype == torch.uint8
+def _at_least_1(name: str, value: int) -> int:
+    if value < 1:
+        raise ReplayMemoryError(f"{name} must be at least 1, got {value}")
+    return value

@@ -173,11 +173,9 @@ class Context:
         rows = task.rows[torch.from_numpy(np.stack(orders)).to(self.device)]
         yield from torch.split(rows, self.batch_size, dim=1)
 
-    def keeps(self, places: int, *, groups: int = 1, apart: bool = False) -> KeptRows:
+    def keeps(self, places: int, *, groups: int = 1) -> KeptRows:
         """Return an empty memory of row numbers, for a method's `memory`; see `KeptRows`."""
-        return KeptRows(
-            trials=self.trials, places=places, groups=groups, apart=apart, device=self.device
-        )
+        return KeptRows(trials=self.trials, places=places, groups=groups, device=self.device)
 
     def _batch(self, rows: Tensor, sizes: Sequence[int], *, augment: bool) -> Batch:
         """Return several concatenated batches, each augmented by its own random numbers."""

@@ -39,9 +39,7 @@ class ICaRL(Method):
     def prepare(self) -> None:
         """Start with an empty memory."""
         context = self.context
-        known = int(context.class_sizes.max())  # 0 before the first class
-        most = min(context.capacity, known) if known else context.capacity
-        self.memory = context.keeps(most, groups=context.num_classes, apart=True)
+        self.memory = context.keeps(context.capacity, groups=context.num_classes)
         self.teacher: State = {n: t.detach().clone() for n, t in context.net.state().items()}
         blank = torch.zeros((context.trials, 1, *context.input_shape), device=context.device)
         features = context.net.features(blank, training=False)
@@ -81,12 +79,11 @@ class ICaRL(Method):
         for name, tensor in self.context.net.state().items():
             self.teacher[name].copy_(tensor)
         quota = self.context.capacity // len(task.seen_labels)
-        self.memory.trim(quota)
+        self.memory.trim(quota, without=task.own_labels)
         labels = self.context.labels_of(task.rows)
         for label in task.own_labels:
             rows = task.rows[labels == label]
             chosen = herd(self._features(rows.expand(self.context.trials, -1)), quota)
-            self.memory.empty(label)
             self.memory.put(rows[chosen], label)
         for label in task.seen_labels:
             self.means[:, label] = self._features(self.memory.group(label)).mean(1)

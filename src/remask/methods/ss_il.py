@@ -35,9 +35,7 @@ class SSIL(Method):
     def prepare(self) -> None:
         """Start with an empty memory."""
         context = self.context
-        known = int(context.class_sizes.max())  # 0 before the first class
-        most = min(context.capacity, known) if known else context.capacity
-        self.memory = context.keeps(most, groups=context.num_classes, apart=True)
+        self.memory = context.keeps(context.capacity, groups=context.num_classes)
         self.teacher: State = {n: t.detach().clone() for n, t in context.net.state().items()}
         shape = (context.trials, context.num_classes)
         self.task_of = torch.zeros(shape, dtype=torch.int64, device=context.device)
@@ -53,7 +51,7 @@ class SSIL(Method):
         if not self.memory.filled:
             return loss
         slots = context.draw(self.memory.filled, context.replay_batch)
-        replay = context.batch(self.memory.rows().gather(1, slots))
+        replay = context.batch(self.memory.at(slots))
         old_loss = step.cross_entropy(replay, among=task.old)
         sizes = stream.labels.shape[1], replay.labels.shape[1]
         own, old = (1, 1) if context.sums_batches else (size / sum(sizes) for size in sizes)
@@ -74,10 +72,9 @@ class SSIL(Method):
         for name, tensor in context.net.state().items():
             self.teacher[name].copy_(tensor)
         quota = context.capacity // len(task.seen_labels)
-        self.memory.trim(quota)
+        self.memory.trim(quota, without=task.own_labels)
         labels = context.labels_of(task.rows)
         for label in task.own_labels:
-            self.memory.empty(label)
             rows = task.rows[labels == label]
             self.memory.put(choose_rows(context.generators("memory"), rows, quota), label)
 
