@@ -72,7 +72,7 @@ def test_what_was_mapped_is_let_go_and_still_there(
         (np.zeros((2, 3)), r"it has float64 \[2, 3\], not rows of uint8, float32 or int64"),
         (np.zeros((2, 3), np.uint8, order="F"), "not rows"),
         (np.array(3, np.uint8), r"it has uint8 \[\]"),
-        (np.array([{"a": 1}], dtype=object), "it has object"),
+        (np.array([{"a": 1}], dtype=object), "Python objects"),
         (b"not numpy at all", "magic string"),
         (b"", "cannot use the samples"),
     ],

@@ -3,7 +3,6 @@
 import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -91,27 +90,18 @@ class MappedRows(StoredRows):
     def __init__(self, path: AnyPath) -> None:
         """Open a file; raises SampleFileError if it is not such an array."""
         try:
-            with Path(path).open("rb") as file:
-                version = np.lib.format.read_magic(file)
-                read_header = (
-                    np.lib.format.read_array_header_1_0
-                    if version == (1, 0)
-                    else np.lib.format.read_array_header_2_0
+            mapped = np.lib.format.open_memmap(path, mode="r")
+            kind, shape = mapped.dtype, mapped.shape
+            if kind not in _TYPES or not shape or not mapped.flags.c_contiguous:
+                raise ValueError(
+                    f"it has {kind} {list(shape)}, not rows of uint8, float32 or int64"
                 )
-                shape, by_columns, kind = read_header(file)
-                start = file.tell()
-                if kind not in _TYPES or by_columns or not shape:
-                    raise ValueError(
-                        f"it has {kind} {list(shape)}, not rows of uint8, float32 or int64"
-                    )
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            count = int(np.prod(shape, dtype=object))
-            flat: Array = np.frombuffer(self._map, kind, count, start)
-            self._rows = flat.reshape(shape)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise SampleFileError(f"cannot use the samples in {path}: {reason}") from error
-        self.shape, self.dtype = tuple(shape), _TYPES[kind]
+        self._map: mmap.mmap = mapped._mmap  # type: ignore[attr-defined]
+        self._rows: Array = mapped.view(np.ndarray)
+        self.shape, self.dtype = shape, _TYPES[kind]
         _advise(self._map, "MADV_RANDOM")  # no reading ahead: the next row is anywhere
 
     def copy_rows(self, numbers: NDArray[np.int64]) -> Array:
