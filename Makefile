@@ -114,8 +114,9 @@ $(JAX)/.ready:
 	$(JAX)/bin/python -m pip install -q jax numpy
 	touch $@
 
-bench: $(READY) $(JAX)/.ready ## Measure speed: trials beside JAX, heads, nets, methods, growth, workers
+bench: $(READY) $(JAX)/.ready ## Measure speed: trials beside JAX, losses, heads, nets, methods, growth, workers
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/speed.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/loss_cost.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/linear_head.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/resnet_step.py --steps 5
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/method_cost.py --rounds 3

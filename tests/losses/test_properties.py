@@ -76,22 +76,6 @@ def test_a_higher_mask_value_never_lowers_the_loss(
 
 
 @quick
-@given(problems(), st.floats(0.0, 1.0))
-def test_minus_infinity_is_torch_on_the_sliced_logits(
-    problem: tuple[Tensor, Tensor, Tensor], smoothing: float
-) -> None:
-    logits, active, target = problem
-    losses = masked_cross_entropy(
-        logits, target, active, reduction="none", label_smoothing=smoothing
-    )
-    for b, loss in enumerate(losses):
-        ids = active[b].nonzero().squeeze(1)
-        label = (ids == target[b]).nonzero().squeeze()
-        expected = F.cross_entropy(logits[b, ids], label, label_smoothing=smoothing)
-        torch.testing.assert_close(loss, expected)
-
-
-@quick
 @given(problems(), MASK_VALUES)
 def test_the_trial_core_agrees_with_the_checked_loss(
     problem: tuple[Tensor, Tensor, Tensor], m: float
@@ -100,25 +84,6 @@ def test_the_trial_core_agrees_with_the_checked_loss(
     value = torch.full((1, 1, 1), m, dtype=torch.float64)
     core = trial_cross_entropy(logits[None], target[None], active, value)
     torch.testing.assert_close(core[0], masked_cross_entropy(logits, target, active, m))
-
-
-@quick
-@given(problems(), MASK_VALUES, st.booleans())
-def test_the_linear_head_agrees_with_the_full_one(
-    problem: tuple[Tensor, Tensor, Tensor], m: float, sparse: bool
-) -> None:
-    # The drawn logits serve as the weight [K, B] of a head over one-hot features.
-    logits, active, target = problem
-    shared = active.any(0)
-    weight = logits.detach().T.contiguous().requires_grad_()
-    bias = torch.linspace(-1, 1, len(shared), dtype=torch.float64).requires_grad_()
-    features = torch.eye(len(target), dtype=torch.float64)
-    full = masked_cross_entropy(F.linear(features, weight, bias), target, shared, m)
-    short = masked_linear_cross_entropy(features, weight, bias, target, shared, m, sparse=sparse)
-    torch.testing.assert_close(short, full)
-    wanted = torch.autograd.grad(full, (weight, bias))
-    grads = torch.autograd.grad(short, (weight, bias))
-    torch.testing.assert_close([g.to_dense() for g in grads], list(wanted))
 
 
 # ---- m past 0, per class, and changing ----------------------------------------------------------
