@@ -27,10 +27,11 @@ def train(masked: bool) -> Callable[[Tensor], Tensor]:
         image_size=8, patch_size=2, num_channels=1, num_labels=10, num_hidden_layers=2, **sizes
     )
     *first, (classes, images, labels) = tasks()
-    old = [torch.cat([task[part] for task in first]) for part in (1, 2)]  # images, labels
+    old_images = torch.cat([images for _, images, _ in first])
+    old_labels = torch.cat([labels for _, _, labels in first])
     model, memory = ViTForImageClassification(config), ReplayMemory(100, "balanced")
-    fit(model, *old)
-    memory.add({"pixel_values": old[0]}, old[1])
+    fit(model, old_images, old_labels)
+    memory.add({"pixel_values": old_images}, old_labels)
 
     lora = LoraConfig(target_modules=r".*(query|value|[qv]_proj)", modules_to_save=["classifier"])
     tuned = get_peft_model(model, lora)  # the base stays as it is; the head is trained as a copy
