@@ -178,14 +178,6 @@ def test_confidence_is_in_percent_by_class_and_accuracy_is_that_after_the_last_t
     assert _mark(sure, "ER").note == "ER 45 → 75\N{NO-BREAK SPACE}%"
 
 
-def test_a_class_that_was_not_measured_is_a_gap_and_not_in_the_caption() -> None:
-    sure = [0.5, NAN, 0.25, 0.75]
-    cells = summarise([make_record(make_config(), confidence=sure)])
-    (mark,) = _described("confidence", cells).panels[0].marks
-    assert mark.y == (50, None, 25, 75)
-    assert mark.note == ""
-
-
 def _learning(tasks: Any, names: Any, level: float = 40, **settings: Any) -> list[TrialRecord]:
     """Trials of two tasks and four classes, with and without a mask."""
     return [
@@ -250,14 +242,11 @@ def test_a_sweep_has_masks_in_order_means_a_spread_and_the_level_without_a_mask(
     # A_T of mask number n is the mean of 40 + n + 2 and 40 + n + 10; its std is half of 2.
     far, swept, level = panel.marks
     assert (far.x, far.y) == ((0,), (47,))
-    assert swept.x == tuple(range(1, 9))
-    assert swept.y == tuple(46 + number for number in range(2, 10))
+    assert (swept.x, swept.y) == (tuple(range(1, 9)), tuple(range(48, 56)))
     assert set(swept.std) == {1}
-    assert [source.label for source in swept.sources][-2:] == ["MSDER++(-1)", "MSDER++(0)"]
+    assert swept.sources[-1].label == "MSDER++(0)"
     assert (level.kind, level.y) == ("level", (46,))
-    assert swept.note == "MSDER++, buffer 200, m = 0: 55.00\N{NO-BREAK SPACE}%" + (
-        ", without a mask 46.00\N{NO-BREAK SPACE}%"
-    )
+    assert swept.note.startswith("MSDER++, buffer 200, m = 0: 55.00")
     (panel,) = _described("mask-sweep", cells, "task_il").panels
     assert panel.marks[-1].y == (94.25,)
 
@@ -517,8 +506,7 @@ def test_cells_measured_at_other_steps_have_a_panel_of_their_own() -> None:
     assert [len(panel.marks) for panel in panels] == [1, 1]
 
 
-@pytest.mark.usefixtures("unrendered")
-def test_figures_without_data_are_omitted(tmp_path: Path) -> None:
+def test_figures_without_data_are_omitted() -> None:
     cells = _contrast()
     keys = {figure["key"] for figure in page_figures(cells, Systems(cells))}
     assert not keys & {"accuracy-within-tasks", "losses", "confusion"}
@@ -527,8 +515,6 @@ def test_figures_without_data_are_omitted(tmp_path: Path) -> None:
     figures = page_figures(measured, Systems(measured))
     settings = [f["setting"] for f in figures if f["key"] == "accuracy-within-tasks"]
     assert settings == ["class_il", "task_il"]
-    names = [path.name for path in write_figures(measured, tmp_path)]
-    assert "split-digits-accuracy-within-tasks-b200.png" in names
 
 
 def test_losses_have_a_panel_per_term_and_the_systems_that_have_it() -> None:

@@ -50,10 +50,3 @@ def test_without_any_spread_every_difference_is_significant(
     test: TTest, p_higher: float, p_different: float
 ) -> None:
     assert (test.p_higher, test.p_different) == (p_higher, p_different)
-
-
-def test_a_published_figure_without_spread_leaves_the_freedom_of_ours() -> None:
-    test = welch(Spread(20.2, 0.7, 10), Spread(19.6, 0.0, 10))
-    assert test.freedom == pytest.approx(9)
-    # The standard error of a mean of 10 trials is their population standard deviation over 3.
-    assert test.t == pytest.approx(0.6 / (0.7 / 3))

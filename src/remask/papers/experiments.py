@@ -58,21 +58,14 @@ class PaperCell:
         return ", ".join(parts)
 
 
-def _claimed(benchmark: str, wanted: Callable[[Claim], bool]) -> list[PaperCell]:
-    in_the_paper = (c for c in claims() if c.benchmark == benchmark and c.source in _IN_THE_PAPER)
-    return [_cell_of(claim) for claim in in_the_paper if wanted(claim)]
+def _claimed(wanted: Callable[[Claim], bool]) -> Callable[[str], list[PaperCell]]:
+    """Returns the cells of a benchmark with such figures in the paper."""
 
+    def cells(benchmark: str) -> list[PaperCell]:
+        here = (c for c in claims() if c.benchmark == benchmark and c.source in _IN_THE_PAPER)
+        return [_cell_of(claim) for claim in here if wanted(claim)]
 
-def _main(benchmark: str) -> list[PaperCell]:
-    return _claimed(benchmark, lambda c: c.source == _OWN_RUNS and c.buffer >= min(_BUFFERS))
-
-
-def _low_buffer(benchmark: str) -> list[PaperCell]:
-    return _claimed(benchmark, lambda c: c.source == _OWN_RUNS and c.buffer < min(_BUFFERS))
-
-
-def _appendix(benchmark: str) -> list[PaperCell]:
-    return _claimed(benchmark, lambda c: not 0 < c.buffer < min(_BUFFERS))
+    return cells
 
 
 def _ablation(benchmark: str) -> list[PaperCell]:
@@ -125,11 +118,11 @@ def _online_small(benchmark: str) -> list[PaperCell]:
 
 
 _EXPERIMENTS: dict[str, Callable[[str], list[PaperCell]]] = {
-    "main": _main,
-    "low-buffer": _low_buffer,
+    "main": _claimed(lambda c: c.source == _OWN_RUNS and c.buffer >= min(_BUFFERS)),
+    "low-buffer": _claimed(lambda c: c.source == _OWN_RUNS and c.buffer < min(_BUFFERS)),
     "ablation": _ablation,
     "confidence": _confidence,
-    "appendix": _appendix,
+    "appendix": _claimed(lambda c: not 0 < c.buffer < min(_BUFFERS)),
 }
 _BEYOND = {"gap": _gap, "online": _online, "online-small": _online_small}
 EXPERIMENTS = (*_EXPERIMENTS, "all", *_BEYOND)
