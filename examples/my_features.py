@@ -10,7 +10,6 @@ from remask import Benchmark, load_benchmark
 from remask.data import arrays
 from remask.encoders import find_encoder
 
-ARRAYS = ("inputs", "labels", "test_inputs", "test_labels")
 FILE = Path("cifar10-features.npz")
 PIXELS = 96
 
@@ -19,24 +18,24 @@ def features() -> Benchmark:
     """Encode all images once, and read the features from a file from then on."""
     if not FILE.exists():
         images = load_benchmark("split-cifar10")
-        encoded = [
-            encode(images.train_inputs),
-            images.train_labels.numpy(),
-            encode(images.test_inputs),
-            images.test_labels.numpy(),
-        ]
-        np.savez(FILE, **dict(zip(ARRAYS, encoded, strict=True)))
+        np.savez(
+            FILE,
+            inputs=encode(images.train_inputs).numpy(),
+            labels=images.train_labels.numpy(),
+            test_inputs=encode(images.test_inputs).numpy(),
+            test_labels=images.test_labels.numpy(),
+        )
     return arrays(FILE, tasks=5, name="cifar10-features")
 
 
-def encode(images: torch.Tensor) -> np.ndarray:
+def encode(images: torch.Tensor) -> torch.Tensor:
     """Features float32 [N, D] of images uint8 [N, 3, H, W]."""
     encoder = find_encoder("efficientnet-lite0")
     parts = [
         encoder.encode(interpolate(some.float(), size=PIXELS, mode="bilinear").round().byte())
-        for some in images.split(256)
+        for some in torch.split(images, 256)
     ]
-    return torch.cat(parts).numpy()
+    return torch.cat(parts)
 
 
 def linear(input_shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:

@@ -119,7 +119,9 @@ def statements_table() -> str:
 
 def counts(*experiments: str) -> str:
     """How many figures agree with the published ones."""
-    cells = {c.paper: c for name in experiments for c in compared(name) if c.ours}
+    cells = {c.paper: c for name in experiments for c in compared(name)}
+    if not all(cell.ours for cell in cells.values() if cell.figures):
+        raise MissingTrialsError(f"remask reproduce {','.join(experiments)}")
     figures = [figure for cell in cells.values() for figure in cell.figures.values()]
     found = verdicts(list(cells.values()))
     near = sum(figure.is_near for figure in figures)
