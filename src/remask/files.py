@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader, FileIO
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
 import filelock
 
@@ -34,7 +34,7 @@ _ADVICE = {
     errno.EROFS: "Choose a folder that can be written",
     **dict.fromkeys((errno.EACCES, errno.EPERM), "Fix the permissions, or choose another folder"),
     errno.EIO: "The disk may be failing: check it, or choose another folder",
-    errno.ENOENT: "The folder is gone: make it again, or choose another",
+    errno.ENOENT: "Create the folder, or choose another",
     errno.EISDIR: "Name a file in it, or another",
     errno.EPIPE: "Its reader has left: start it again, or name a file",
 }
@@ -210,16 +210,6 @@ class LockHeldError(RemaskError):
     """Another process or call holds the lock; the message has which, since when, what to do."""
 
 
-class LockOwner(NamedTuple):
-    """The process that holds a lock."""
-
-    pid: int
-    host: str
-    command: str
-    since: float
-    """Seconds since 1970."""
-
-
 class Lock:
     """Holds a lock between processes while in its `with` block.
 
@@ -247,8 +237,9 @@ class Lock:
             raise refusal("lock", self._path, error) from error
         try:
             command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])[:_LONGEST_COMMAND]
-            owner = LockOwner(os.getpid(), _HOST_NAME, command, time.time())
-            write_atomically(_owner_path(self._path), json.dumps(owner._asdict()).encode())
+            owner: dict[str, object] = {"pid": os.getpid(), "host": _HOST_NAME, "command": command}
+            owner["since"] = time.time()
+            write_atomically(_owner_path(self._path), json.dumps(owner).encode())
         except OSError:  # an earlier owner must not be named
             remove_quietly(_owner_path(self._path))
         except BaseException:
@@ -262,43 +253,31 @@ class Lock:
         self._lock.release()
 
     def _held(self) -> LockHeldError:
-        owner = holder_of(self._path)
-        by, end = "another process", ""
-        if owner is not None and owner.pid == os.getpid() and owner.host == _HOST_NAME:
-            by = f"another call in this process ({owner.command})"
-        elif owner is not None:
-            by = f"process {owner.pid} on {owner.host} ({owner.command})"
-            here = owner.host == _HOST_NAME
-            end = f", or end it ({f'kill {owner.pid}' if here else f'on {owner.host}'})"
-        if owner is not None:
-            by += f", for {_duration(time.time() - owner.since)} now"
-        if self._timeout:
-            by += f" (waited {self._timeout:g} s)"
+        holder = holder_of(self._path) or "another process"
+        waited = f" (waited {self._timeout:g} s)" if self._timeout else ""
         return LockHeldError(
-            f"{self._path} is held by {by}. Wait for it to end{end}, then try again."
+            f"{self._path} is held by {holder}{waited}. Wait for it to end, or end it, then try "
+            f"again."
         )
 
 
-def holder_of(path: Path) -> LockOwner | None:
-    """Return the process that holds the lock at `path`, if it is known, without taking the lock."""
+def holder_of(path: Path) -> str | None:
+    """Describe the process that holds the lock at `path`, if it is known; takes no lock."""
     try:
-        match json.loads(read_limited(_owner_path(path), 1 << 16)):
-            case {"pid": int(pid), "host": str(host), "command": str(command), "since": since}:
-                # A dead owner did not remove its file. The message may advise to kill the process,
-                # and kill treats numbers below 2 differently.
-                if pid > 1 and (host != _HOST_NAME or _is_running(pid)):
-                    return LockOwner(pid, _one_line(host), _one_line(command), float(since))
-    except (OSError, ValueError, TypeError, OverflowError, RecursionError):
-        pass
-    return None
+        owner = json.loads(read_limited(_owner_path(path), 1 << 16))
+        pid, host, since = int(owner["pid"]), str(owner["host"]), float(owner["since"])
+        if host == _HOST_NAME and not _is_running(pid):  # a dead owner did not remove its file
+            return None
+        is_here = (pid, host) == (os.getpid(), _HOST_NAME)
+        name = "another call in this process" if is_here else f"process {pid} on {host[:100]}"
+        command = str(owner["command"])[:_LONGEST_COMMAND].replace("\n", "?").replace("\t", "?")
+        return printable(f"{name} ({command}), for {_duration(time.time() - since)} now")
+    except (OSError, ValueError, TypeError, LookupError, OverflowError, RecursionError):
+        return None
 
 
 def _owner_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.owner.json")
-
-
-def _one_line(text: str) -> str:
-    return printable(text[:_LONGEST_COMMAND]).replace("\n", "?").replace("\t", "?")
 
 
 def _duration(seconds: float) -> str:

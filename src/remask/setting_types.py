@@ -156,7 +156,8 @@ def describe_errors(error: ValidationError) -> str:
     for problem in error.errors()[:_MOST_ERRORS]:
         allowed = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
         field = ".".join(map(str, problem["loc"]))
-        problems.append(f"{field} = {_short(problem['input'])}: {allowed}" if field else allowed)
+        value = "" if problem["type"] == "missing" else f" = {_short(problem['input'])}"
+        problems.append(f"{field}{value}: {allowed}" if field else allowed)
     return "; ".join(problems)
 
 

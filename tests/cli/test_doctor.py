@@ -1,7 +1,6 @@
 """`remask doctor`: what is wrong is found, named, and left as it is."""
 
 import json
-import os
 import re
 import sqlite3
 import tomllib
@@ -96,7 +95,7 @@ def test_a_stopped_run_can_be_resumed_and_one_at_work_is_named(healthy: CommandL
     assert stopped["remedy"].startswith(f"`remask resume {run.name}`")
     with Lock(run.lock):
         (working,) = _symptoms(healthy, code=0)["runs"]
-    assert f"process {os.getpid()} on " in working["text"]
+    assert f"{run.name} is run by another call in this process" in working["text"]
 
 
 def test_broken_checkpoints_are_found_and_a_whole_one_beside_them_is_enough(

@@ -146,14 +146,3 @@ def test_published_figures_come_as_json_beside_ours(remask: CommandLine) -> None
     figure = cell["figures"]["class_il_A_T"]
     assert figure["published"] == {"mean": 78.27, "std": 1.37, "trials": 10}
     assert figure["ours"]["trials"] == 3
-
-
-def test_deleting_asks_on_standard_error_and_without_a_terminal_deletes_nothing(
-    stored: CommandLine,
-) -> None:
-    answer = stored("results", "delete", "--all", "--json")
-    assert answer.code == 1
-    assert answer.out == ""
-    assert "To delete without being asked, add --yes" in answer.text
-    with Store(stored.store) as store:
-        assert store.count() == 3

@@ -86,7 +86,7 @@ def test_the_message_says_what_failed_where_why_and_what_to_do(
 
 
 def test_folders_are_made_with_their_parents_and_errors_reported(tmp_path: Path) -> None:
-    with pytest.raises(DurabilityError, match="folder is gone"):
+    with pytest.raises(DurabilityError, match="Create the folder"):
         write_atomically(tmp_path / "missing" / "file", b"")
     for _ in range(2):
         make_folder(tmp_path / "a" / "b")

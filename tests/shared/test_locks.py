@@ -83,7 +83,6 @@ def test_the_message_names_the_process_that_holds_a_lock_which_is_waited_for(
         for part in (
             f"{path} is held by process {process.pid} on {socket.gethostname()} (-c ",
             "for 3 min now (waited 0.3 s)",
-            f"kill {process.pid}",
         ):
             assert part in str(caught.value)
         timer = threading.Timer(0.2, process.kill)
@@ -94,13 +93,12 @@ def test_the_message_names_the_process_that_holds_a_lock_which_is_waited_for(
         timer.join()
 
 
-def test_a_process_of_another_host_is_not_to_be_killed_here(tmp_path: Path) -> None:
+def test_a_process_of_another_host_is_named(tmp_path: Path) -> None:
     with Lock(tmp_path / "lock"):
         owner = {"pid": 4321, "host": "elsewhere", "command": "learn", "since": time.time()}
         (tmp_path / "lock.owner.json").write_text(json.dumps(owner))
-        with pytest.raises(LockHeldError, match=r"end it \(on elsewhere\)") as caught:
+        with pytest.raises(LockHeldError, match="held by process 4321 on elsewhere"):
             Lock(tmp_path / "lock").__enter__()
-    assert "kill" not in str(caught.value)
 
 
 def test_a_dead_owner_is_not_named_before_the_new_one_has_signed(tmp_path: Path) -> None:

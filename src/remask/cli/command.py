@@ -3,17 +3,15 @@
 A parameter of a command may stand for several options, which are made from fields. Results go to
 standard output, everything else to standard error. Every command has --json and --quiet:
 
-    @with_groups
     def run(*, settings: Annotated[dict[str, Any], SETTINGS], printer: Printing) -> None: ...
 """
 
 import functools
 import inspect
 import json
-import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
@@ -168,7 +166,10 @@ class Printer:
     def result(self, value: object, *shown: "RenderableType") -> None:
         """Print `value` as JSON, or else `shown`, which is for people."""
         if self.json:
-            write_out(json.dumps(_plain(value), indent=1, allow_nan=False) + "\n")
+            from pydantic_core import to_jsonable_python  # slow to import
+
+            plain = to_jsonable_python(value, inf_nan_mode="null", fallback=str)
+            write_out(json.dumps(plain, indent=1, allow_nan=False) + "\n")
         else:
             self.show(*shown)
 
@@ -237,18 +238,3 @@ def confirm(question: str, verb: str, past: str) -> None:
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         errors.print(f"Nothing was {past}.")
         raise typer.Exit(1)
-
-
-def _plain(value: Any) -> object:
-    """Convert a value to strict JSON: what is not a number becomes null, and paths text."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return _plain(asdict(value))
-    if hasattr(value, "model_dump"):
-        return _plain(value.model_dump(mode="json"))
-    if isinstance(value, Mapping):
-        return {str(name): _plain(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, bool | int | str) else str(value)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from rich.table import Table
 
-from remask.cli.command import Printer, Printing, arg, exit_if_any, flag, opt, with_groups
+from remask.cli.command import Printer, Printing, arg, exit_if_any, flag, opt
 from remask.cli.completion import DATA_NAME
 from remask.names import SUMMARIES
 
@@ -20,13 +20,11 @@ Name = Annotated[
 ]
 
 
-@with_groups
 def methods(*, printer: Printing) -> None:
     """List the methods."""
     _print(printer, SUMMARIES)
 
 
-@with_groups
 def benchmarks(*, printer: Printing) -> None:
     """List the benchmarks."""
     from remask.data.registry import BENCHMARKS
@@ -34,7 +32,6 @@ def benchmarks(*, printer: Printing) -> None:
     _print(printer, {name: info.summary for name, info in BENCHMARKS.items()})
 
 
-@with_groups
 def encoders(*, printer: Printing) -> None:
     """List the pretrained encoders of photographs and texts."""
     from remask.encoders.catalogue import known_encoders
@@ -52,7 +49,6 @@ def encoders(*, printer: Printing) -> None:
     printer.result(found, table)
 
 
-@with_groups
 def fetch(
     *,
     name: Name = None,
@@ -74,7 +70,6 @@ def fetch(
     printer.result(folders)
 
 
-@with_groups
 def verify(*, name: Name = None, printer: Printing) -> None:
     """Check every file against its checksum; exit with 1 if one is missing or damaged."""
     from remask.data import dataset as datasets
@@ -92,7 +87,6 @@ def verify(*, name: Name = None, printer: Printing) -> None:
         exit_if_any(["Run `remask data fetch NAME --force` to replace these files."])
 
 
-@with_groups
 def where(*, name: Name = None, printer: Printing) -> None:
     """Print the folder a dataset is, or would be, in."""
     from remask.data import dataset as datasets

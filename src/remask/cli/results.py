@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from remask.cli import options as o
-from remask.cli.command import Printing, arg, confirm, exit_if_any, flag, opt, with_groups
+from remask.cli.command import Printing, arg, confirm, exit_if_any, flag, opt
 from remask.cli.completion import FORMAT, HASH, one_of
 from remask.cli.json_output import compared_json, stored_json
 from remask.outputs import check_output
@@ -19,7 +19,6 @@ from remask.store.store import Store
 _ENDINGS = {".csv": "csv", ".parquet": "parquet", ".json": "json", ".tex": "latex"}
 
 
-@with_groups
 def list_(
     *,
     filters: o.Filters,
@@ -60,7 +59,6 @@ def _line(trial: TrialSummary) -> str:
     )
 
 
-@with_groups
 def show(
     *,
     hash: Annotated[  # noqa: A002
@@ -75,7 +73,6 @@ def show(
     replace(printer, json=True).result(trial_json(record))
 
 
-@with_groups
 def export_(
     *,
     target: Annotated[Path, arg("TARGET", "The file to write.")],
@@ -102,7 +99,6 @@ def export_(
     exit_if_any(damaged)
 
 
-@with_groups
 def import_(
     *,
     source: Annotated[Path, arg("SOURCE", "A JSON file that `results export` wrote.")],
@@ -117,7 +113,6 @@ def import_(
     printer.result(counts, f"{len(records)} trials read, {new} of them new")
 
 
-@with_groups
 def merge_(
     *,
     other: Annotated[Path, arg("OTHER.db", "The store to take from.")],
@@ -151,7 +146,6 @@ def merge_(
     printer.result(merged, text)
 
 
-@with_groups
 def delete(
     *,
     filters: o.Filters,
@@ -185,7 +179,6 @@ def _cell(trial: TrialSummary) -> str:
     return f"{trial.benchmark}  {trial.system}  buffer {trial.buffer}  {trial.status}"
 
 
-@with_groups
 def compare_(
     *,
     filters: o.Filters,
@@ -204,7 +197,6 @@ def compare_(
     exit_if_any(damaged)
 
 
-@with_groups
 def report(
     *,
     target: Annotated[Path, arg("FILE", "The HTML file to write.")] = Path("remask-report.html"),

@@ -5,14 +5,13 @@ from typing import Annotated, Any
 import typer
 
 from remask.cli import options as o
-from remask.cli.command import Printing, arg, opt, with_groups
+from remask.cli.command import Printing, arg, opt
 from remask.cli.completion import BENCHMARK, METHOD, NET, one_of
 from remask.errors import RemaskError, SettingsError
 from remask.setting_types import read_weights
 from remask.starting_points import KINDS, write_starting_point
 
 
-@with_groups
 def doctor(*, store: o.StorePath = None, printer: Printing) -> None:
     """Check this installation, its store and its runs.
 
@@ -39,7 +38,6 @@ def doctor(*, store: o.StorePath = None, printer: Printing) -> None:
         raise typer.Exit(1)
 
 
-@with_groups
 def check(
     *,
     method: Annotated[
@@ -76,7 +74,6 @@ def check(
         raise typer.Exit(1)
 
 
-@with_groups
 def new(
     *,
     kind: Annotated[str, arg("KIND", "`method`, `net` or `data`.", autocompletion=one_of(KINDS))],

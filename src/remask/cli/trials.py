@@ -10,7 +10,7 @@ import typer
 
 from remask.cli import app
 from remask.cli import options as o
-from remask.cli.command import Printer, Printing, arg, exit_if_any, opt, with_groups
+from remask.cli.command import Printer, Printing, arg, exit_if_any, opt
 from remask.cli.completion import EXPERIMENT, RUN, VALUES
 from remask.cli.json_output import plan_json, reproduction_json, results_json
 from remask.config import TrialConfig
@@ -36,7 +36,6 @@ Next: `remask reproduce --dry-run` for the paper's own tables, or the loss in yo
 README.md."""
 
 
-@with_groups
 def run(
     *,
     config: Annotated[
@@ -64,7 +63,6 @@ def run(
     exit_if_any(results.failures)
 
 
-@with_groups
 def sweep(
     *,
     grid: Annotated[Path, arg("GRID.toml", "What to sweep over.")],
@@ -98,7 +96,6 @@ def sweep(
     exit_if_any(results.failures)
 
 
-@with_groups
 def reproduce(
     *,
     experiment: Annotated[
@@ -145,7 +142,6 @@ def reproduce(
     exit_if_any(results.failures)
 
 
-@with_groups
 def resume(
     *,
     name: Annotated[
@@ -173,7 +169,6 @@ def resume(
     exit_if_any(failures)
 
 
-@with_groups
 def demo(
     *,
     trials: Annotated[int, opt("N", "Seeds to run.", min=1, max=1000, panel=o.WHAT)] = 10,

@@ -181,8 +181,7 @@ def _runs(store: Path) -> Iterator[Symptom]:
             text = f"{run.name} was stopped; it has {len(run.configs)} trials"
             yield Symptom("runs", "note", text, f"`remask resume {run.name}` continues it")
         else:
-            where = f"process {holder.pid} on {holder.host}"
-            yield Symptom("runs", "ok", f"{where} is working on {run.name}: {holder.command}")
+            yield Symptom("runs", "ok", f"{run.name} is run by {holder}")
         for job in run.jobs:
             yield from _checkpoints(run.checkpoints(job))
 

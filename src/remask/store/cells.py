@@ -294,14 +294,12 @@ def _versions(trials: Sequence[_Trial]) -> list[tuple[str, list[_Trial]]]:
         group.sort(key=lambda trial: trial[0].seed)
     if len(groups) == 1:
         return [("", groups[0])]
-    sizes = [max(trial[0].num_tasks for trial in group) for group in groups]
-    numbers, seen = Counter(sizes), Counter[int]()
-    found = []
-    for tasks, group in zip(sizes, groups, strict=True):
-        seen[tasks] += 1
-        version = f" ({seen[tasks]})" if numbers[tasks] > 1 else ""
-        found.append((f", {tasks} tasks{version}", group))
-    return found
+    labels = [f", {max(trial[0].num_tasks for trial in group)} tasks" for group in groups]
+    numbers = [labels[:place].count(label) + 1 for place, label in enumerate(labels)]
+    return [
+        (f"{label} ({number})" if labels.count(label) > 1 else label, group)
+        for label, number, group in zip(labels, numbers, groups, strict=True)
+    ]
 
 
 def _own_title(trials: Iterable[_Trial]) -> str | None:

@@ -21,39 +21,27 @@ APPLICATION_ID = int.from_bytes(b"rmsk", "big")
 IMMUTABLE = "ro&immutable=1"
 """Mode in which SQLite needs no files beside the database."""
 
-_BUSY = (
-    "is locked: another process has been writing to it for too long. Nothing was written. "
-    "Wait for that process to end, or end it, and try again."
-)
-_CANNOT_OPEN = (
-    "cannot be opened. Fix the permissions of the file and its folder, or choose another file."
-)
+_BUSY = "is locked: another process has been writing to it for too long. Try again when it ends."
+_CANNOT_OPEN = "cannot be opened. Fix the permissions of it and its folder, or choose another file."
 _DAMAGED = (
     "is damaged. It was left as it is. Move it away and restore a backup, or rescue what can be "
     "read with `sqlite3 FILE .recover`."
 )
+_SAFE = "The newest result was not written; earlier ones are safe. Run the same command again."
 _ADVICE = {
     sqlite3.SQLITE_BUSY: _BUSY,
     sqlite3.SQLITE_LOCKED: _BUSY,
-    sqlite3.SQLITE_FULL: (
-        "cannot grow: the disk is full. The newest result was not written; earlier ones are safe. "
-        "Free some space and run the same command again."
-    ),
+    sqlite3.SQLITE_FULL: f"cannot grow: the disk is full. Free some space. {_SAFE}",
     sqlite3.SQLITE_READONLY: (
         "is read-only, or its folder is. Nothing was written. Fix the permissions, or copy it to "
         "another folder: SQLite needs files beside it even for reading."
     ),
     sqlite3.SQLITE_CANTOPEN: _CANNOT_OPEN,
     sqlite3.SQLITE_PERM: _CANNOT_OPEN,
-    sqlite3.SQLITE_IOERR: (
-        "cannot be read or written: the disk reports an error. The newest result was not written; "
-        "earlier ones are safe. Check the disk, its free space and its quota, and run the same "
-        "command again."
-    ),
+    sqlite3.SQLITE_IOERR: f"cannot be read or written. Check the disk and its free space. {_SAFE}",
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
     sqlite3.SQLITE_NOTADB: (
-        "is not a results store: it is not an SQLite file. It was left as it is. Choose another "
-        "file."
+        "is not a results store: it is not an SQLite file. It was left as it is. Choose another."
     ),
 }
 
@@ -132,7 +120,10 @@ def open_database(
         if create:
             remove_stale_temporaries(path.resolve().parent)
         if not size and not create:
-            raise NoResultsError(f"there are no results at {path}: no such file, or an empty one.")
+            raise NoResultsError(
+                f"there are no results at {path}: no such file, or an empty one. Run trials first, "
+                f"or name another file with --store."
+            )
         if not size:
             _create(path, schema)
     except OSError as error:
@@ -232,19 +223,16 @@ def _create(path: Path, schema: str) -> None:
         folder.mkdir()
         new = folder / "new.db"
         with explained(path), closing(sqlite3.connect(new)) as connection:
-            # In this mode readers and the writer never wait for each other.
-            connection.execute("PRAGMA journal_mode = WAL")
+            # In WAL mode, readers and the writer never wait for each other.
             connection.executescript(
-                f"{schema}; PRAGMA application_id = {APPLICATION_ID}; "
+                f"PRAGMA journal_mode = WAL; {schema}; PRAGMA application_id = {APPLICATION_ID}; "
                 f"PRAGMA user_version = {VERSION};"
             )
         try:
             os.link(new, path)  # which never replaces a file
-        except FileExistsError:
+        except OSError:  # the path is taken, or the file system has no links
             if not _size(path):
                 new.replace(path)
-        except OSError:  # a file system without links
-            new.replace(path)
 
 
 def _log(path: Path) -> Path:

@@ -224,7 +224,7 @@ def merge(store: Store, other: AnyPath, *, prefer: str | None = None) -> Merged:
     """
     other = Path(other)
     if prefer not in (None, *PREFERRED):
-        raise UnknownNameError(unknown("choice", prefer, PREFERRED))
+        raise UnknownNameError(unknown("store to prefer", prefer, PREFERRED))
     if other.exists() and other.samefile(store.path):
         raise StoreError(f"{other} is the store itself: there is nothing to merge.")
     read = 0
