@@ -168,19 +168,6 @@ def test_an_export_that_fails_leaves_the_file_as_it_was(
     assert target.read_text() == exported([trial(40, 90)], name)
 
 
-def test_a_target_that_cannot_be_written_is_refused_and_a_link_stays_one(tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir()
-    for target in (tmp_path / "folder", tmp_path / "missing" / "results.json"):
-        with pytest.raises(StoreError, match=f"cannot write {target}"):
-            export([trial(40, 90)], "json", target)
-    assert list(tmp_path.iterdir()) == [tmp_path / "folder"]
-    link = tmp_path / "latest.json"
-    link.symlink_to("results.json")
-    export([], "json", link)
-    assert link.is_symlink()
-    assert json.loads((tmp_path / "results.json").read_text()) == {"trials": []}
-
-
 @pytest.mark.parametrize("name", ["csv", "json"])
 def test_an_export_holds_no_trials_in_memory(tmp_path: Path, name: str) -> None:
     def peak(trials: int) -> int:

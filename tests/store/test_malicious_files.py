@@ -151,14 +151,10 @@ def test_the_checkpoint_before_a_malicious_one_is_loaded(tmp_path: Path, data: b
 OWNERS = {
     "pickle": pickle.dumps(Payload()),
     "nested deeply": b"[" * 30_000 + b"]" * 30_000,  # within the size that is read
-    "not UTF-8": b"\xff\xfe",
     "a list": b"[]",
     "other types": b'{"pid": "1", "host": 2, "command": [], "since": {}}',
-    "huge numbers": b'{"pid": 5, "host": "h", "command": "c", "since": 1' + b"0" * 4000 + b"}",
     "numbers of too many digits": b'{"pid": 1' + b"0" * 5000 + b"}",
-    "large pid": b'{"pid": 1' + b"0" * 50 + b', "host": "h", "command": "c", "since": 0}',
     "kill everything": b'{"pid": -1, "host": "h", "command": "c", "since": 0}',
-    "not a time": b'{"pid": 5, "host": "h", "command": "c", "since": NaN}',
     "steering characters": b'{"pid": 5, "host": "\\u001b[2J", "command": "\\u0007", "since": 0}',
     "huge": b'{"pid": 5, "command": "' + bytes(1 << 17),
 }

@@ -131,46 +131,42 @@ def test_a_record_comes_back_from_the_store_and_from_an_export(
     assert read_export(tmp_path / "trials.json") == [record]
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [
-        {"status": "diverged"},
-        {"diverged_at": 3},
-        {"status": "diverged", "diverged_at": 2**70},
-        {"status": "failed"},
-        {"error": "odd"},
-        {"class_il": [[1.0]]},
-        {"class_il": [[1.0], [2.0]], "task_il": [[1.0], [2.0]]},
-        {"class_il": [], "task_il": []},
-        {"class_il": [[float("inf")]], "task_il": [[1.0]]},
-        {"class_il": [(None,)] * 10_001, "task_il": [[]]},
-        {"seconds": NAN},
-        {"tasks": []},
-        {"class_names": []},
-        {"tasks": [[0, 1, 2, 3]]},
-        {"tasks": [[0, 1], [2, 4]]},
-        {"tasks": [[0, 1], [2]], "class_names": ["a", "b", "c"]},
-        {"class_names": ["a", "b", "c"]},
-        {"class_names": ["a", "b", "c", "c"]},
-        {"class_names": ["a", "b", "c", ""]},
-        {"validation_class_il": [[1.0, NAN], [1.0, 1.0]]},  # of a config that holds nothing out
-        {"config": HOLDS_OUT, "validation_class_il": [], "validation_task_il": []},
-        {"config": HOLDS_OUT, "validation_task_il": []},
-        {"config": HOLDS_OUT, "validation_class_il": [[1.0]], "validation_task_il": [[1.0]]},
-        {"config": HOLDS_OUT, "validation_class_il": [[1.0, NAN], [1.0]]},
-        {"config": HOLDS_OUT, "validation_class_il": [[1.0, float("inf")], [1.0, 1.0]]},
-        {"started": datetime(2026, 1, 1)},
-        {"choices": (chose("none"),)},
-        {"curve": CURVE},  # of a config that does not ask for it
-        {"config": make_config(evaluate_every=10), "curve": None},
-    ],
-)
-def test_a_record_that_contradicts_itself_is_refused(parts: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError):
-        make_record(**parts)
-
-
 _BROKEN: list[tuple[Callable[..., TrialRecord], dict[str, Any]]] = [
+    (make_record, {"status": "diverged"}),
+    (make_record, {"diverged_at": 3}),
+    (make_record, {"status": "diverged", "diverged_at": 2**70}),
+    (make_record, {"status": "failed"}),
+    (make_record, {"error": "odd"}),
+    (make_record, {"class_il": [[1.0]]}),
+    (make_record, {"class_il": [[1.0], [2.0]], "task_il": [[1.0], [2.0]]}),
+    (make_record, {"class_il": [], "task_il": []}),
+    (make_record, {"class_il": [[float("inf")]], "task_il": [[1.0]]}),
+    (make_record, {"class_il": [(None,)] * 10_001, "task_il": [[]]}),
+    (make_record, {"seconds": NAN}),
+    (make_record, {"tasks": []}),
+    (make_record, {"class_names": []}),
+    (make_record, {"tasks": [[0, 1, 2, 3]]}),
+    (make_record, {"tasks": [[0, 1], [2, 4]]}),
+    (make_record, {"tasks": [[0, 1], [2]], "class_names": ["a", "b", "c"]}),
+    (make_record, {"class_names": ["a", "b", "c"]}),
+    (make_record, {"class_names": ["a", "b", "c", "c"]}),
+    (make_record, {"class_names": ["a", "b", "c", ""]}),
+    (
+        make_record,
+        {"validation_class_il": [[1.0, NAN], [1.0, 1.0]]},
+    ),  # of a config that holds nothing out
+    (make_record, {"config": HOLDS_OUT, "validation_class_il": [], "validation_task_il": []}),
+    (make_record, {"config": HOLDS_OUT, "validation_task_il": []}),
+    (
+        make_record,
+        {"config": HOLDS_OUT, "validation_class_il": [[1.0]], "validation_task_il": [[1.0]]},
+    ),
+    (make_record, {"config": HOLDS_OUT, "validation_class_il": [[1.0, NAN], [1.0]]}),
+    (make_record, {"config": HOLDS_OUT, "validation_class_il": [[1.0, float("inf")], [1.0, 1.0]]}),
+    (make_record, {"started": datetime(2026, 1, 1)}),
+    (make_record, {"choices": (chose("none"),)}),
+    (make_record, {"curve": CURVE}),  # of a config that does not ask for it
+    (make_record, {"config": make_config(evaluate_every=10), "curve": None}),
     (answered, {"confusion": [[1, 2], [3]]}),
     (answered, {"confusion": [[1, 2], [3, 4]]}),  # of four classes
     (answered, {"confusion": [[-1, 0, 0, 0], *ANSWERS["confusion"][1:]]}),
@@ -195,7 +191,7 @@ _BROKEN: list[tuple[Callable[..., TrialRecord], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("make", "damage"), _BROKEN)
-def test_answers_curves_and_losses_that_contradict_themselves_are_refused(
+def test_a_record_that_contradicts_itself_is_refused(
     make: Callable[..., TrialRecord], damage: dict[str, Any]
 ) -> None:
     make()

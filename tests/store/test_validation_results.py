@@ -14,7 +14,6 @@ from remask.experiments.results import changed_settings, rerun_command
 from remask.reports.tables import best_by_validation
 from remask.store import Store, TrialRecord, summarise
 from tests.command_line import CommandLine
-from tests.reports.samples import report_data
 from tests.store.store_samples import (
     NAN,
     diverged,
@@ -49,7 +48,7 @@ def choice(*cells: Sequence[TrialRecord]) -> list[str]:
     return best_by_validation(summarise([record for cell in cells for record in cell]))
 
 
-# Tables and the page
+# Tables
 
 
 def test_a_table_says_which_figures_are_of_which_data(remask: CommandLine) -> None:
@@ -67,30 +66,6 @@ def test_a_table_says_which_figures_are_of_which_data(remask: CommandLine) -> No
     assert row[-2:] == ["60.00 ±0.00", "80.00 ±0.00"]
     told = remask("results", "list", "--trials").out
     assert "test Class-IL A_T 70.38, validation 60.00" in told
-
-
-def _matrices_held_out(page: dict[str, Any]) -> list[tuple[float, ...]]:
-    return [
-        tuple(panel["marks"][0]["values"])
-        for figure in page["figures"]
-        if figure["setting"] == "validation_class_il"
-        for panel in figure["panels"]
-    ]
-
-
-def test_the_page_names_both_only_where_something_was_held_out() -> None:
-    plain = report_data([make_record()])
-    assert not [name for name in plain["measures"] if name.startswith("validation")]
-    assert plain["measures"]["class_il_A_T"] == "Class-IL A_T"
-    assert _matrices_held_out(plain) == []
-    both = report_data([make_record(), validated_record()])
-    assert both["measures"]["class_il_A_T"] == "test Class-IL A_T"
-    assert both["measures"]["validation_task_il_A_T"] == "validation Task-IL A_T"
-    without, with_it = both["cells"]
-    assert without["scores"]["validation_class_il_A_T"] is None
-    assert with_it["scores"]["validation_class_il_A_T"] == {"mean": 60.0, "std": None, "trials": 1}
-    assert with_it["records"][0]["scores"]["validation_class_il_A_T"] == 60.0
-    assert _matrices_held_out(both) == [(90.0, 40.0, 80.0)]
 
 
 # Beside the paper

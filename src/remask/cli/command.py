@@ -108,7 +108,7 @@ def option(
 def option_for(
     name: str,
     field: "FieldInfo",
-    panel: str,
+    panel: str | None,
     default: object = None,
     completions: Mapping[str, Completion] = VALUES,
 ) -> inspect.Parameter:

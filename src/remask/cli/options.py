@@ -1,16 +1,17 @@
 """The options that several commands have."""
 
 import functools
-import inspect
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
 
 from remask.cli.command import Group, flag, opt, option, option_for
 from remask.cli.completion import VALUES
 from remask.config import IDENTITY, TrialConfig
 from remask.experiments.options import RunOptions
+from remask.setting_types import OnCommandLine
 from remask.store.filters import FILTERS
 
 WHAT = "What to run"
@@ -49,44 +50,39 @@ Options = Annotated[RunOptions, RUN_OPTIONS]
 Filters = Annotated[dict[str, Any], FILTER_OPTIONS]
 
 
-def _skip_unreadable(given: bool | None) -> None:
-    if given:
-        os.environ["REMASK_SKIP_UNREADABLE"] = "1"  # the user's own function loads the folder
-
-
 _STORE = "The results store. Default: $REMASK_STORE, else `~/.local/share/remask/results.db`."
 StorePath = Annotated[Path | None, opt("FILE", _STORE)]
 Markdown = Annotated[bool, flag("--markdown", "Print a table for a document.")]
+_File = Annotated[Path | None, OnCommandLine("FILE")]
 
 
-@dataclass(frozen=True)
-class HowToRun:
+class HowToRun(BaseModel):
     """What `run` and `sweep` do besides training."""
 
-    own_code: bool = False
-    skip_unreadable: bool = False
-    dry_run: bool = False
-    output: Path | None = None
-    store: Path | None = None
+    own_code: bool = Field(
+        False, description="Import the `module:name` that a file names, too: importing runs it."
+    )
+    skip_unreadable: bool = Field(
+        False,
+        description="Skip images that cannot be read, and name them, instead of refusing the "
+        "folder.",
+    )
+    dry_run: bool = Field(False, description="Print what would be run, and how long it takes.")
+    output: _File = Field(
+        None, description="Write everything about the trials to this file, as JSON."
+    )
+    store: _File = Field(None, description=_STORE)
 
-
-def _switch(name: str, text: str, **more: Any) -> inspect.Parameter:
-    return option(name, text, None, HOW, bool, f"--{name.replace('_', '-')}", **more)
+    def model_post_init(self, _: object) -> None:
+        """The user's own function loads the folder, perhaps in another process."""
+        if self.skip_unreadable:
+            os.environ["REMASK_SKIP_UNREADABLE"] = "1"
 
 
 HOW_TO_RUN = Group(
     (
-        _switch("own_code", "Import the `module:name` that a file names, too: importing runs it."),
-        _switch(
-            "skip_unreadable",
-            "Skip images that cannot be read, and name them, instead of refusing the folder.",
-            callback=_skip_unreadable,
-        ),
-        _switch("dry_run", "Print what would be run, and how long it takes."),
-        option(
-            "output", "Write everything about the trials to this file, as JSON.", "FILE", HOW, Path
-        ),
-        option("store", _STORE, "FILE", None, Path),
+        option_for(name, field, None if name == "store" else HOW)
+        for name, field in HowToRun.model_fields.items()
     ),
     make=HowToRun,
 )

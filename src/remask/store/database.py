@@ -87,25 +87,18 @@ def identity(path: Path) -> tuple[int, int] | None:
 
 def store_path(given: AnyPath | None = None) -> Path:
     """The path of the store: the one given, else $REMASK_STORE, else one in the home folder."""
-    path = Path(given) if given is not None else _default_store()
+    named = os.environ.get("REMASK_STORE") or None if given is None else given
+    data = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share")
     try:
+        path = data.expanduser() / "remask" / "results.db" if named is None else Path(named)
         str(path).encode()
-    except UnicodeEncodeError:  # it is written to files that are UTF-8
-        raise StoreError(f"the store's path {path} is not valid UTF-8. Choose another.") from None
-    return path
-
-
-def _default_store() -> Path:
-    if named := os.environ.get("REMASK_STORE"):
-        return Path(named)
-    if home := os.environ.get("XDG_DATA_HOME"):
-        return Path(home) / "remask" / "results.db"
-    try:
-        return Path.home() / ".local" / "share" / "remask" / "results.db"
     except RuntimeError:
         raise StoreError(
             "there is no home folder to keep results in: use --store FILE, or set REMASK_STORE"
         ) from None
+    except UnicodeEncodeError:  # it is written to files that are UTF-8
+        raise StoreError(f"the store's path {path} is not valid UTF-8. Choose another.") from None
+    return path
 
 
 def open_database(

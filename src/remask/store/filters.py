@@ -15,13 +15,9 @@ from remask.setting_types import Integer, Mask
 from remask.store.database import StoreError
 
 
-class FilterError(StoreError, ValueError):
-    """The value of a filter is invalid; the message has the filter and what is allowed."""
-
-
 def _check_status(name: str) -> str:
     if name not in get_args(Status):
-        raise UnknownNameError(unknown("status", name, get_args(Status)))
+        raise ValueError(unknown("status", name, get_args(Status)))
     return name
 
 
@@ -132,9 +128,5 @@ def _validated(name: str, value: object) -> object:
     try:
         return FILTERS[name].kind.validate_python(value)
     except ValidationError as error:
-        reason = error.errors()[0]
-        cause = reason.get("ctx", {}).get("error")
-        if isinstance(cause, UnknownNameError):
-            raise cause from None
-        allowed = reason["msg"].removeprefix("Value error, ")
-        raise FilterError(f"filter {name}: {value!r} is not valid: {allowed}") from None
+        allowed = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise StoreError(f"filter {name}: {value!r} is not valid: {allowed}") from None
