@@ -16,7 +16,7 @@ from remask.data.classes import SplitError
 from remask.data.tasks import Subset, hold_out
 from remask.engine import TrialStack
 from remask.methods import METHODS
-from remask.methods.er_ema import EREMA
+from remask.methods.slow_copies import EREMA
 from remask.nets.builders import NetBuilder
 from remask.nets.progressive import ToldTask
 from tests.engine.stack_samples import batch_normed, finish, small_mlp

@@ -2,29 +2,22 @@
 
 from remask.data.tasks import Task
 from remask.errors import MethodError, UnknownNameError, unknown
-from remask.methods.agem import AGEM
 from remask.methods.base import Context, Method
 from remask.methods.closed_form import NCM, SLDA, Ridge
-from remask.methods.cls_er import CLSER
-from remask.methods.der import DER
-from remask.methods.derpp import DERpp
-from remask.methods.er import ER
-from remask.methods.er_ace import ERACE
-from remask.methods.er_ema import EREMA
-from remask.methods.er_las import ERLAS
+from remask.methods.der import DER, DERpp
+from remask.methods.er import ER, ERACE, ERLAS
 from remask.methods.fdr import FDR
-from remask.methods.gem import GEM
+from remask.methods.gem import AGEM, GEM
 from remask.methods.gss import GSS
 from remask.methods.hal import HAL
 from remask.methods.icarl import DarkICaRL, ICaRL
-from remask.methods.joint import Joint
 from remask.methods.lode import LODE
 from remask.methods.lwf import LwF
 from remask.methods.mir import MIR
-from remask.methods.oewc import OEWC
+from remask.methods.penalties import OEWC, SI
 from remask.methods.pnn import PNN, IndependentPNN
-from remask.methods.sgd import SGD
-from remask.methods.si import SI
+from remask.methods.sgd import SGD, Joint
+from remask.methods.slow_copies import CLSER, EREMA
 from remask.methods.ss_il import SSIL
 from remask.methods.step import Batch, Step, Term
 from remask.names import MASKED_NAMES

@@ -6,7 +6,6 @@ statistics are removed leaves no trace. The methods do not use the net.
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -63,13 +62,13 @@ def slda(stats: ClassStatistics, shrinkage: float | None = None) -> LinearHead:
         shrinkage = choose_shrinkage(stats)
     if not 0 <= shrinkage <= 1:
         raise StatisticsError(f"shrinkage must be from 0 to 1, got {shrinkage}")
-    moments = _Moments.of(stats)
-    covariance = moments.within * (1 - shrinkage)
-    covariance.diagonal().add_(shrinkage * moments.scale)
+    within, scale = _within(stats)
+    covariance = within * (1 - shrinkage)
+    covariance.diagonal().add_(shrinkage * scale)
     centre = _centre(stats)
-    weight = _solve(covariance, moments.means - centre)
-    noise = _solve(covariance, moments.within).trace() / stats.counts
-    bias = (noise - (weight * (moments.means + centre)).sum(1)) / 2
+    weight = _solve(covariance, stats.means - centre)
+    noise = _solve(covariance, within).trace() / stats.counts
+    bias = (noise - (weight * (stats.means + centre)).sum(1)) / 2
     return _head(stats.seen, weight, bias, shrinkage)
 
 
@@ -87,7 +86,7 @@ def ridge(stats: ClassStatistics, penalty: float | None = None) -> LinearHead:
         penalty = choose_penalty(stats)
     if not penalty > 0:
         raise StatisticsError(f"the penalty must be above 0, got {penalty}")
-    regression = _Regression.of(stats)
+    regression = _regression(stats)
     covariance = regression.covariance.clone()
     covariance.diagonal().add_(penalty * regression.scale)
     weight = _solve(covariance, regression.cross)
@@ -103,7 +102,7 @@ def choose_penalty(stats: ClassStatistics, grid: Sequence[float] = RIDGE_GRID) -
     """
     if not bool(stats.seen.any()):
         return max(grid)
-    regression = _Regression.of(stats)
+    regression = _regression(stats)
     values, vectors = _spectrum(regression.covariance)
     cross = regression.cross @ vectors
     samples = stats.seen.sum().square() / (1 / stats.counts[stats.seen]).sum()
@@ -124,40 +123,28 @@ def choose_shrinkage(stats: ClassStatistics) -> float:
 
     It is the one that adds to the covariance what the penalty of `choose_penalty` adds.
     """
-    regression = _Regression.of(stats)
+    regression = _regression(stats)
     added = choose_penalty(stats) * regression.scale
-    return float(added / (added + _Moments.of(stats).scale))
+    return float(added / (added + _within(stats)[1]))
 
 
-@dataclass(frozen=True, eq=False)
-class _Moments:
-    """Class means and the covariance within classes."""
+def _within(stats: ClassStatistics) -> tuple[Tensor, float]:
+    """Return the unbiased covariance within classes [D, D], and the mean of its diagonal.
 
-    means: Tensor
-    """[K, D]."""
-    within: Tensor
-    """[D, D], unbiased."""
-    scale: float
-    """The mean of its diagonal; 1 where it is 0."""
-
-    @classmethod
-    def of(cls, stats: ClassStatistics) -> "_Moments":
-        if stats.gram is None:
-            raise StatisticsError("these statistics have no second moments, which slda, ridge need")
-        means = stats.means
-        free = stats.counts.sum() - stats.seen.sum()
-        within = (stats.gram - stats.sums.T @ means) / free.clamp(min=1)
-        within = (within + within.T) / 2
-        # The variance of equal numbers is rounding error, which cannot be a scale.
-        noise = 1e-12 * float(stats.gram.diagonal().mean())
-        scale = float(within.diagonal().mean())
-        if not scale > noise:
-            return cls(means, torch.zeros_like(within), 1.0)
-        return cls(means, within, scale)
+    If all features are constant, these are 0 and 1.
+    """
+    if stats.gram is None:
+        raise StatisticsError("these statistics have no second moments, which slda, ridge need")
+    free = stats.counts.sum() - stats.seen.sum()
+    within = (stats.gram - stats.sums.T @ stats.means) / free.clamp(min=1)
+    within = (within + within.T) / 2
+    # The variance of equal numbers is rounding error, which cannot be a scale.
+    noise = 1e-12 * float(stats.gram.diagonal().mean())
+    scale = float(within.diagonal().mean())
+    return (within, scale) if scale > noise else (torch.zeros_like(within), 1.0)
 
 
-@dataclass(frozen=True, eq=False)
-class _Regression:
+class _Regression(NamedTuple):
     """What ridge regression is computed from, with the same weight for every class."""
 
     covariance: Tensor
@@ -171,17 +158,19 @@ class _Regression:
     scale: float
     """The mean of the covariance's diagonal; 1 where it is 0."""
 
-    @classmethod
-    def of(cls, stats: ClassStatistics) -> "_Regression":
-        moments = _Moments.of(stats)
-        priors = stats.seen / stats.seen.sum().clamp(min=1).to(torch.float64)
-        centre = priors @ moments.means
-        apart = moments.means - centre
-        cross = apart * priors.unsqueeze(1)
-        samples = stats.counts.sum().clamp(min=1)
-        free = (samples - stats.seen.sum()).clamp(min=1)
-        covariance = moments.within * (free / samples) + apart.T @ cross
-        return cls(covariance, cross, priors, centre, float(covariance.diagonal().mean()) or 1.0)
+
+def _regression(stats: ClassStatistics) -> _Regression:
+    within, _ = _within(stats)
+    priors = stats.seen / stats.seen.sum().clamp(min=1).to(torch.float64)
+    centre = priors @ stats.means
+    apart = stats.means - centre
+    cross = apart * priors.unsqueeze(1)
+    samples = stats.counts.sum().clamp(min=1)
+    free = (samples - stats.seen.sum()).clamp(min=1)
+    covariance = within * (free / samples) + apart.T @ cross
+    return _Regression(
+        covariance, cross, priors, centre, float(covariance.diagonal().mean()) or 1.0
+    )
 
 
 def _centre(stats: ClassStatistics) -> Tensor:
@@ -261,9 +250,8 @@ class ClosedForm(Method):
         """Add the samples of the step, as they are, to the sums."""
         batch = self.context.batch(step.rows, augment=False)
         features = batch.inputs.flatten(2).to(torch.float64)
-        for trial, (own, labels) in enumerate(zip(features, batch.labels, strict=True)):
-            gram = self.gram[trial] if self.second_moments else None
-            accumulate(self.counts[trial], self.sums[trial], gram, own, labels)
+        for stats, own, labels in zip(self._statistics(), features, batch.labels, strict=True):
+            accumulate(stats.counts, stats.sums, stats.gram, own, labels)
         self._fitted = False
 
     def end_task(self, task: Task) -> None:
@@ -272,12 +260,16 @@ class ClosedForm(Method):
 
     @torch.no_grad()
     def _fit(self) -> None:
-        for trial in range(self.context.trials):
-            gram = self.gram[trial] if self.second_moments else None
-            head = self.fit(ClassStatistics(self.counts[trial], self.sums[trial], gram), trial)
+        for trial, stats in enumerate(self._statistics()):
+            head = self.fit(stats, trial)
             self.weight[trial] = head.weight
             self.bias[trial] = head.bias.nan_to_num(neginf=0.0)
         self._fitted = True
+
+    def _statistics(self) -> list[ClassStatistics]:
+        """Return the sums of each trial, not copies of them."""
+        grams = self.gram if self.second_moments else [None] * self.context.trials
+        return [ClassStatistics(*own) for own in zip(self.counts, self.sums, grams, strict=True)]
 
     @abstractmethod
     def fit(self, stats: ClassStatistics, trial: int) -> LinearHead:

@@ -22,7 +22,6 @@ class FDR(SGD):
     memory: KeptRows
 
     def prepare(self) -> None:
-        """Start with an empty memory."""
         context = self.context
         most_tasks = context.announced_tasks or context.capacity
         self.memory = context.keeps(context.capacity, groups=most_tasks)
@@ -45,7 +44,6 @@ class FDR(SGD):
 
     @torch.no_grad()
     def end_task(self, task: Task) -> None:
-        """Shrink the earlier tasks' shares, and store the first samples of another pass."""
         quota = self.context.capacity // (task.number + 1)
         left = self.memory.trim(quota)
         self.logits[:, : len(left)] = self.logits[:, left]

@@ -34,7 +34,6 @@ class GSS(Method):
     memory: KeptRows
 
     def prepare(self) -> None:
-        """Start with an empty memory."""
         context = self.context
         counts = set(self.probes.tolist())
         if len(counts) > 1 or min(counts) < 1:
@@ -43,13 +42,11 @@ class GSS(Method):
         self.ratings = torch.zeros((context.trials, context.capacity), dtype=torch.float64)
 
     def begin_step(self, step: Step) -> None:
-        """Draw from memory."""
         if filled := self.memory.filled:
             slots = self.context.draw(filled, self.context.replay_batch)
             step.replay(self.context.batch(self.memory.at(slots)))
 
     def terms(self, step: Step) -> list[Term]:
-        """Weight stream and replay by their number of samples."""
         sizes = [batch.labels.shape[1] for batch in (step.stream, *step.replays)]
         weights = [size / sum(sizes) for size in sizes]
         replayed = zip(step.replays, weights[1:], strict=True)

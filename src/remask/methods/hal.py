@@ -30,7 +30,6 @@ class HAL(ER):
     gamma: Tensor
 
     def prepare(self) -> None:
-        """Start without anchors."""
         context = self.context
         shape = (context.trials, context.num_classes, *context.input_shape)
         self.anchors = torch.zeros(shape, device=context.device)

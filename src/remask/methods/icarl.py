@@ -1,5 +1,6 @@
 """iCaRL: incremental classifier and representation learning (Rebuffi et al. 2017)."""
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -17,7 +18,34 @@ from remask.nets.stacked import State
 _AT_ONCE = 512
 
 
-class ICaRL(Method):
+class ClassMemory(Method):
+    """Keeps equally many samples of every class, and a copy of the network before the task."""
+
+    least_per = "class"
+    teacher: State
+    memory: KeptRows
+
+    def prepare(self) -> None:
+        context = self.context
+        self.memory = context.keeps(context.capacity, groups=context.num_classes)
+        self.teacher = {n: t.detach().clone() for n, t in context.net.state().items()}
+
+    @torch.no_grad()
+    def end_task(self, task: Task) -> None:
+        for name, tensor in self.context.net.state().items():
+            self.teacher[name].copy_(tensor)
+        quota = self.context.capacity // len(task.seen_labels)
+        self.memory.trim(quota, without=task.own_labels)
+        labels = self.context.labels_of(task.rows)
+        for label in task.own_labels:
+            self.memory.put(self.choose(task.rows[labels == label], quota), label)
+
+    @abstractmethod
+    def choose(self, rows: Tensor, quota: int) -> Tensor:
+        """Choose min(quota, n) of the rows of a class, int64 [n]: [S, min(quota, n)]."""
+
+
+class ICaRL(ClassMemory):
     """loss = mean BCE(f(x), old outputs for old classes, one-hot for new ones) + decay * |theta|^2.
 
     Exemplars, chosen by herding, are part of each epoch. The prediction is the class whose
@@ -28,30 +56,22 @@ class ICaRL(Method):
     title = "iCaRL"
     weights: ClassVar = {"decay": 0.0}
     own_memory = "whole"
-    least_per = "class"
     confidence = False
     unmaskable = "iCaRL's outputs are sigmoids, so classes do not compete"
     remembers = ("teacher", "means", "seen")
     predicts_with = ("means", "seen")
     decay: Tensor
-    memory: KeptRows
 
     def prepare(self) -> None:
-        """Start with an empty memory."""
+        super().prepare()
         context = self.context
-        self.memory = context.keeps(context.capacity, groups=context.num_classes)
-        self.teacher: State = {n: t.detach().clone() for n, t in context.net.state().items()}
         blank = torch.zeros((context.trials, 1, *context.input_shape), device=context.device)
-        features = context.net.features(blank, training=False)
-        self.means = torch.zeros(
-            (context.trials, context.num_classes, features.shape[2]), device=context.device
-        )
-        self.seen = torch.zeros(
-            (context.trials, context.num_classes), dtype=torch.bool, device=context.device
-        )
+        size = context.net.features(blank, training=False).shape[2]
+        shape = (context.trials, context.num_classes)
+        self.means = torch.zeros((*shape, size), device=context.device)
+        self.seen = torch.zeros(shape, dtype=torch.bool, device=context.device)
 
     def extra_samples(self, task: Task) -> int:
-        """The number of exemplars of earlier classes."""
         old = list(task.old_labels)
         if not old:
             return 0
@@ -59,7 +79,6 @@ class ICaRL(Method):
         return int(self.context.class_sizes[old].clamp(max=quota).sum())
 
     def extra_rows(self, task: Task) -> Tensor:
-        """Return the exemplars of earlier classes."""
         return torch.cat([self.memory.group(label) for label in task.old_labels], dim=1)
 
     def loss(self, step: Step) -> Tensor:
@@ -75,22 +94,15 @@ class ICaRL(Method):
 
     @torch.no_grad()
     def end_task(self, task: Task) -> None:
-        """Keep a copy of the network and choose the exemplars."""
-        for name, tensor in self.context.net.state().items():
-            self.teacher[name].copy_(tensor)
-        quota = self.context.capacity // len(task.seen_labels)
-        self.memory.trim(quota, without=task.own_labels)
-        labels = self.context.labels_of(task.rows)
-        for label in task.own_labels:
-            rows = task.rows[labels == label]
-            chosen = herd(self._features(rows.expand(self.context.trials, -1)), quota)
-            self.memory.put(rows[chosen], label)
+        super().end_task(task)
         for label in task.seen_labels:
             self.means[:, label] = self._features(self.memory.group(label)).mean(1)
         self.seen.copy_(task.seen)
 
+    def choose(self, rows: Tensor, quota: int) -> Tensor:
+        return rows[herd(self._features(rows.expand(self.context.trials, -1)), quota)]
+
     def scores(self, inputs: Tensor, task: int) -> Tensor:
-        """Return the negative squared distances to the class means."""
         shared = inputs.expand(self.context.trials, *inputs.shape)
         features = self.context.net.features(shared, training=False)
         distances = torch.cdist(features, self.means).square()
@@ -98,7 +110,6 @@ class ICaRL(Method):
 
     @classmethod
     def predictor(cls, net: nn.Module, own: Mapping[str, Tensor]) -> nn.Module:
-        """Return a nearest-mean classifier."""
         return NearestMean(net, own["means"], own["seen"])
 
     def _features(self, rows: Tensor) -> Tensor:

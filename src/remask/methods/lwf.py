@@ -30,7 +30,6 @@ class LwF(Method):
     decay: Tensor
 
     def prepare(self) -> None:
-        """Allocate the logits of the largest task, if its size is known."""
         context = self.context
         shape = (context.trials, context.largest_task, context.num_classes)
         self.recorded = torch.zeros(shape, device=context.device)
@@ -55,7 +54,6 @@ class LwF(Method):
             start += len(rows)
 
     def loss(self, step: Step) -> Tensor:
-        """Return the stream's loss and the distillation of old outputs."""
         loss = step.stream_loss(among=step.task.seen)
         self.context.note("stream", loss)
         loss = loss + self.decay * squared_norm(self.context.net.parameters)

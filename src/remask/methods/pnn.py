@@ -30,7 +30,6 @@ class PNN(Method):
 
     @classmethod
     def adapt_net(cls, build: NetBuilder, num_tasks: int) -> NetBuilder:
-        """Return a column per task, with lateral connections from old to new ones."""
 
         def build_columns(input_shape: tuple[int, ...], num_classes: int) -> Columns:
             nets = [build(input_shape, num_classes) for _ in range(num_tasks)]
@@ -39,18 +38,15 @@ class PNN(Method):
         return build_columns
 
     def loss(self, step: Step) -> torch.Tensor:
-        """Return the cross-entropy of the task's column."""
         self._choose(step.task.number)
         return step.stream_loss()
 
     def scores(self, inputs: Tensor, task: int) -> Tensor:
-        """Return the logits of the task's column."""
         self._choose(task)
         return self.context.net.predict(inputs)
 
     @classmethod
     def predictor(cls, net: nn.Module, own: Mapping[str, Tensor]) -> nn.Module:
-        """Return a module that also takes the task."""
         assert isinstance(net, Columns)
         return ToldTask(net)
 
@@ -71,7 +67,6 @@ class IndependentPNN(PNN):
 
     @classmethod
     def adapt_net(cls, build: NetBuilder, num_tasks: int) -> NetBuilder:
-        """Return a column per task."""
 
         def build_columns(input_shape: tuple[int, ...], num_classes: int) -> Columns:
             return IndependentColumns([build(input_shape, num_classes) for _ in range(num_tasks)])

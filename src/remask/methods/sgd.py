@@ -1,4 +1,4 @@
-"""SGD: no defence against forgetting; the lower bound."""
+"""SGD, without a defence against forgetting, and JOINT, all tasks at once: the two bounds."""
 
 from remask.methods.base import Method
 from remask.methods.step import Step, Term
@@ -12,5 +12,13 @@ class SGD(Method):
     fixed_terms = True
 
     def terms(self, step: Step) -> list[Term]:
-        """Return the cross-entropy on the stream."""
         return step.stream_terms()
+
+
+class Joint(SGD):
+    """loss = CE(all data), trained once after the last task has arrived."""
+
+    name = "joint"
+    title = "JOINT"
+    learns = "union"
+    unmaskable = "JOINT sees every class at once, so there is no absent class to mask"

@@ -1,9 +1,10 @@
-"""Slow copies of the networks: moving averages of their weights, which teach and predict."""
+"""ER-EMA, CLS-ER: slow copies of the networks, averages of their weights, teach and predict."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -35,7 +36,6 @@ class SlowCopies(ER):
     alpha: Tensor
 
     def prepare(self) -> None:
-        """Start all copies at the networks' weights."""
         for name in self.copies:
             state = self.context.net.state().items()
             setattr(self, name, {own: tensor.detach().clone() for own, tensor in state})
@@ -59,17 +59,94 @@ class SlowCopies(ER):
         return torch.maximum((1 + ramp) / (self.steps + 1 + ramp), 1 - slowness)
 
     def scores(self, inputs: Tensor, task: int) -> Tensor:
-        """Return the scores of the last copy."""
         return self.own_scores(inputs.expand(self.context.trials, *inputs.shape), task)
 
     def own_scores(self, inputs: Tensor, task: int) -> Tensor:
-        """Return the scores of inputs that differ by trial."""
         return self.context.net.evaluate(inputs, getattr(self, self.copies[-1]))
 
     @classmethod
     @torch.no_grad()
     def predictor(cls, net: nn.Module, own: Mapping[str, Tensor]) -> nn.Module:
-        """Return the net with the weights of the last copy."""
         for name, place in (*net.named_parameters(), *net.named_buffers()):
             place.copy_(own[f"{cls.copies[-1]}/{name}"])
         return net
+
+
+class EREMA(SlowCopies):
+    """loss = ER's + alpha * MSE(f(replay), f_slow(replay)); f_slow predicts.
+
+    After each step slow <- a * slow + (1 - a) * theta, with a = min(1 - (1 + ramp) / (step + 1 +
+    ramp), slowness): an exponential moving average (EMA) of the weights, at first over the latest
+    1 / (1 + ramp) of all steps. No logits are stored.
+    """
+
+    name = "er_ema"
+    title = "ER-EMA"
+    weights: ClassVar = {"alpha": 0.5, "slowness": 0.995, "ramp": 9.0}
+    usual_mask = 0.0
+    usual_fade = 4.0
+    slow_copy = "slow"
+    copies = ("slow",)
+    remembers = ("slow", "steps")
+    predicts_with = ("slow",)
+    slow: State
+    slowness: Tensor
+    ramp: Tensor
+
+    def taught(self, replay: Batch) -> Tensor:
+        return replay.taught(self.context.net, self.slow)
+
+    def following(self) -> Tensor:
+        """Return the share of the networks in the next slow copy, [S]."""
+        return self.share(self.slowness, self.ramp)
+
+    def after_step(self, step: Step) -> None:
+        self.steps += 1
+        follow(self.slow, self.context.net, self.following())
+
+
+class CLSER(SlowCopies):
+    """loss = ER's + alpha * MSE(f(replay), the better of f_plastic(replay) and f_stable(replay)).
+
+    The better one, per sample, gives the true class the higher probability. After a step each slow
+    copy is updated with probability `rate`: slow <- a * slow + (1 - a) * theta, with
+    a = min(1 - 1 / (step + 1), slowness). The stable copy predicts. (Arani et al. 2022)
+    """
+
+    name = "cls_er"
+    title = "CLS-ER"
+    weights: ClassVar = {
+        "alpha": 2.0,
+        "plastic_slowness": 0.99,
+        "plastic_rate": 1.0,
+        "stable_slowness": 0.99,
+        "stable_rate": 0.9,
+    }
+    copies = ("plastic", "stable")
+    remembers = ("plastic", "stable", "steps")
+    predicts_with = ("stable",)
+    plastic: State
+    stable: State
+    plastic_slowness: Tensor
+    plastic_rate: Tensor
+    stable_slowness: Tensor
+    stable_rate: Tensor
+
+    def taught(self, replay: Batch) -> Tensor:
+        """Return the logits of the better copy, per sample."""
+        plastic, stable = (
+            self.context.net.teach(replay.inputs, copy) for copy in (self.plastic, self.stable)
+        )
+        truth = replay.labels.unsqueeze(2)
+        trusted = [logits.log_softmax(2).gather(2, truth) for logits in (plastic, stable)]
+        return torch.where(trusted[1] > trusted[0], stable, plastic)
+
+    def after_step(self, step: Step) -> None:
+        self.steps += 1
+        drawn = np.stack([random.random(2) for random in self.context.generators("update")])
+        chances = torch.from_numpy(drawn).to(self.steps)
+        for copy, slowness, rate, chance in (
+            (self.plastic, self.plastic_slowness, self.plastic_rate, chances[:, 0]),
+            (self.stable, self.stable_slowness, self.stable_rate, chances[:, 1]),
+        ):
+            follow(copy, self.context.net, self.share(slowness) * (chance < rate))

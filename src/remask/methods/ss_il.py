@@ -6,15 +6,14 @@ import torch
 from torch import Tensor
 
 from remask.data.tasks import Task
-from remask.memory import KeptRows, choose_rows
-from remask.methods.base import Method
+from remask.memory import choose_rows
+from remask.methods.icarl import ClassMemory
 from remask.methods.step import Step
-from remask.nets.stacked import State
 
 _TEMPERATURE = 2.0
 
 
-class SSIL(Method):
+class SSIL(ClassMemory):
     """loss = CE(stream, among the task's classes) + CE(replay, among old ones) + distillation * D.
 
     The two cross-entropies are averaged over all samples, or summed under the online protocol. D is
@@ -26,22 +25,16 @@ class SSIL(Method):
     title = "SS-IL"
     weights: ClassVar = {"distillation": 1.0}
     own_memory = "drawn"
-    least_per = "class"
     unmaskable = "SS-IL itself separates the classes of stream and replay"
     remembers = ("teacher", "task_of")
     distillation: Tensor
-    memory: KeptRows
 
     def prepare(self) -> None:
-        """Start with an empty memory."""
-        context = self.context
-        self.memory = context.keeps(context.capacity, groups=context.num_classes)
-        self.teacher: State = {n: t.detach().clone() for n, t in context.net.state().items()}
-        shape = (context.trials, context.num_classes)
-        self.task_of = torch.zeros(shape, dtype=torch.int64, device=context.device)
+        super().prepare()
+        shape = (self.context.trials, self.context.num_classes)
+        self.task_of = torch.zeros(shape, dtype=torch.int64, device=self.context.device)
 
     def begin_task(self, task: Task) -> None:
-        """Note which classes belong to the task."""
         self.task_of[:, task.classes] = task.number
 
     def loss(self, step: Step) -> Tensor:
@@ -65,18 +58,8 @@ class SSIL(Method):
         distance = _TEMPERATURE**2 * torch.stack(divergences).sum(0)
         return own * loss + old * old_loss + self.distillation * distance
 
-    @torch.no_grad()
-    def end_task(self, task: Task) -> None:
-        """Keep a copy of the network, and equally many samples of every class, at random."""
-        context = self.context
-        for name, tensor in context.net.state().items():
-            self.teacher[name].copy_(tensor)
-        quota = context.capacity // len(task.seen_labels)
-        self.memory.trim(quota, without=task.own_labels)
-        labels = context.labels_of(task.rows)
-        for label in task.own_labels:
-            rows = task.rows[labels == label]
-            self.memory.put(choose_rows(context.generators("memory"), rows, quota), label)
+    def choose(self, rows: Tensor, quota: int) -> Tensor:
+        return choose_rows(self.context.generators("memory"), rows, quota)
 
 
 def _divergence(before: Tensor, now: Tensor, among: Tensor) -> Tensor:
