@@ -424,7 +424,7 @@ def test_while_a_learner_is_locked_it_predicts_but_does_not_learn(
         learnt = remask("learn", str(copied), "--data", str(images / "first"), "--name", "third")
         assert learnt.code == 1
         assert "held by another call in this process" in learnt.text
-        assert "s now (waited 0.3 s). Wait for it to end, then try again." in learnt.text
+        assert "s now (waited 0.3 s). Wait for it to end, or end it, then try again." in learnt.text
         assert remask("undo", str(copied)).code == 1
         assert remask("show", str(copied)).code == 0
         assert remask("predict", str(copied), str(images / "test" / "a")).code == 0

@@ -24,7 +24,7 @@ from tests.command_line import QUICK, Answer, CommandLine, start
 from tests.repository import ROOT
 from tests.store.store_samples import contents, make_config, make_record
 
-EXAMPLES = sorted((ROOT / "examples").glob("my_*.py"))
+EXAMPLES = [ROOT / "examples" / f"my_{name}.py" for name in ("data", "method", "net")]
 PAGE = (ROOT / "docs" / "your-own.md").read_text("utf-8")
 PYTHON = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 COMMANDS = [
@@ -152,7 +152,6 @@ def _one_line(answer: Answer) -> str:
 
 
 def test_the_page_quotes_the_examples_as_they_are() -> None:
-    assert len(EXAMPLES) == 3
     for example in EXAMPLES:
         assert example.read_text("utf-8") in PYTHON, example.name
 

@@ -106,7 +106,7 @@ def test_a_disk_that_fills_up_in_the_middle_of_a_run_costs_nothing_that_was_stor
 @pytest.mark.parametrize(
     ("limit", "workers", "stack", "expected"),
     [
-        (5_000, "1", "1", "the disk reports an error"),  # the store is not even made
+        (5_000, "1", "1", "Check the disk and its free space"),  # the store is not even made
         (400_000, "1", "12", "ulimit -f"),  # the checkpoint is too large
         *(
             pytest.param(limit, "2", stack, "results.db", marks=pytest.mark.faults)
