@@ -248,10 +248,11 @@ def features_table() -> str:
         ),
     ):
         found = [
-            write(_photographs("my_features:features", method=method, mask=mask, buffer=str(size)))
+            _photographs("my_features:features", method=method, mask=mask, buffer=str(size))
             for size in buffers
         ]
-        rows.append([name, *(found if len(found) > 1 else ["", *found])])
+        figures = [_with_deviation(each) for each in found]
+        rows.append([name, *(figures if len(figures) > 1 else ["", *figures])])
     names = ["", "200 samples", "equal bytes"]
     return PlainTable(names, rows, left=("",)).markdown()
 
