@@ -32,7 +32,7 @@ demo: $(INSTALLED) ## Train five systems on the embedded digits; print a table a
 	$(BIN)/remask demo --store out/demo.db
 	@echo "The command remask is in $(BIN): source $(BIN)/activate"
 
-test: $(READY) lint ## Lint, type-check and run the tests (9 minutes on two cores)
+test: $(READY) lint ## Lint, type-check and run the tests (5 minutes on two cores)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto
 
 test-fast: $(READY) ## Tests without processes, browsers and long loops
