@@ -24,7 +24,7 @@ from tests.runs.run_samples import events_of, planned, run_here, shown, small
 pytest.importorskip("ray")
 pytestmark = pytest.mark.ray
 QUICK = RunOptions(checkpoint_seconds=0.1)
-LONG_ENOUGH = 300  # epochs: a fast machine must not be done before a third node is at work
+LONG_ENOUGH = 1200  # epochs: a fast machine must not be done before a third node is at work
 LONG = small(2, epochs=LONG_ENOUGH)
 """Two stacks that take long enough to be disturbed."""
 
