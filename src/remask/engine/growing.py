@@ -28,9 +28,9 @@ def grown_state(
     Stored logits are filled up with 0 or, where the mask is stored with them, with
     `absent_logits` [S * M]. Everything else with an axis of classes, such as counts, starts at 0.
 
-    A tensor's axes of classes are those with K entries in the saved state and as many as there are
-    classes in the new one. Raises StreamError if the state is not that of an open stream with fewer
-    classes, and MethodError if the net or the method cannot grow.
+    An axis of classes is one whose length is the old number of classes in the saved state and the
+    new number in this stack. Raises StreamError if the state is not that of an open stream with
+    fewer classes, and MethodError if the net or the method cannot grow.
     """
     if _COUNTS not in saved or _COUNTS not in own:
         raise StreamError("only a stack whose tasks come one by one can grow its head")

@@ -34,7 +34,7 @@ class ReplayHooks:
             memory: it receives every batch; pass the same one for each task.
             active: the classes of the current task. None: the classes of each batch.
             mask_value: m, as in `remask.masked_cross_entropy`.
-            replay: samples to replay per step. None: as many as there are in the batch.
+            replay: samples to replay per step. None: the size of the batch.
             head: the module that returns the logits. None: the last linear layer.
 
         """
