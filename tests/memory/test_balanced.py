@@ -178,8 +178,7 @@ def plan_of(
         "seeds": range(trials),
         "key": (0, 0),
     }
-    batches = torch.split(torch.from_numpy(labels), [4, 4, 4, 4, 2], dim=1)
-    return memory.plan(batches, **(fields | changes))
+    return memory.plan(torch.from_numpy(labels), [4, 4, 4, 4, 2], **(fields | changes))
 
 
 def arriving(trials: int) -> Integers:

@@ -37,9 +37,9 @@ def plan(
         trials=len(seeds), capacity=capacity, input_shape=(), input_type=torch.float32,
         num_classes=1, stores_logits=False,
     )  # fmt: skip
-    labels = [torch.zeros(len(seeds), size, dtype=torch.int64) for size in sizes]
+    labels = torch.zeros(len(seeds), sum(sizes), dtype=torch.int64)
     fields: dict[str, Any] = {"seen": 0, "begin": 0, "draws": 1, "draw_size": 2, "key": (0, 0)}
-    return memory.plan(labels, seeds=seeds, **(fields | changes))
+    return memory.plan(labels, sizes, seeds=seeds, **(fields | changes))
 
 
 def contents(planned: ReservoirPlan, sizes: Sequence[int], trials: int, capacity: int) -> Tensor:

@@ -112,18 +112,15 @@ def batch_sizes(num_samples: int, batch: int) -> list[int]:
     return [batch] * full + [rest] * (rest > 0)
 
 
-def epoch_batches(
-    rows: Tensor, batch: int, seeds: Sequence[int], key: tuple[int, ...]
-) -> list[Tensor]:
-    """Return the batches of an epoch: per step, int64 [S * B], trial by trial.
+def epoch_order(rows: Tensor, seeds: Sequence[int], key: tuple[int, ...]) -> Tensor:
+    """Return the rows of an epoch in each trial's order, int64 [S, N].
 
     Each trial shuffles `rows`, [N] for all or [S, N], in an order named by its seed and `key`.
     """
     count = rows.shape[-1]
     orders = np.stack([generator(seed, "order", *key).permutation(count) for seed in seeds])
     order = torch.from_numpy(orders).to(rows.device)
-    shuffled = rows[order] if rows.ndim == 1 else rows.gather(1, order)
-    return [chunk.reshape(-1) for chunk in torch.split(shuffled, batch, dim=1)]
+    return rows[order] if rows.ndim == 1 else rows.gather(1, order)
 
 
 class Samples:

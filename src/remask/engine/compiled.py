@@ -108,7 +108,7 @@ class CompiledSteps:
         if memory is not None and not isinstance(memory.inputs, Tensor):
             return False
         some = inputs[:: max(1, len(inputs) // _LOOKED_AT)].flatten(1).numpy() != 0
-        pairs = some[:, : some.shape[1] // 2 * 2].reshape(len(some), -1, 2).any(2)
+        pairs = some[:, : some.shape[1] - 1 : 2] | some[:, 1::2]
         # Both ways give the same bits.
         self._sparse = self._listable and pairs.size > 0 and float(pairs.mean()) < _DENSE
         self._inputs = inputs.flatten(1).contiguous().numpy()
@@ -128,7 +128,8 @@ class CompiledSteps:
 
         def shape(number: int) -> tuple[Any, ...]:
             kinds = None if fixed else self._planned.kinds(*planned[number])
-            return len(plan.places[number]), draw_size(plan, number), kinds
+            is_full = (number + 1) * plan.batch <= plan.places.shape[1]
+            return is_full, draw_size(plan, number), kinds
 
         losses = []
         for _, alike in groupby(range(first, last), shape):
@@ -174,7 +175,8 @@ class CompiledSteps:
         nothing = np.zeros((0, self._data.num_classes), np.float32)
         inputs = self._inputs
         data = kernel.Samples(inputs, samples.labels.numpy(), nothing)
-        places = torch.stack(plan.places[first:last]).view(steps, trials, -1).numpy()
+        columns = slice(first * plan.batch, last * plan.batch)
+        places = plan.places[:, columns].reshape(trials, steps, -1).numpy()
         batch, size, ends = places.shape[2], 0, [places.shape[2]]
         draws, slots = np.zeros((trials, steps, 0), np.int64), np.full((trials, steps, batch), -1)
         if reservoir is not None:
@@ -182,8 +184,7 @@ class CompiledSteps:
             draws = reservoir.chosen[:, first:last, :, :size]
             ends = [batch + size * draw for draw in range(draws.shape[2] + 1)]
             draws = draws.reshape(trials, steps, size * draws.shape[2])
-            begin, end = reservoir.ends[first], reservoir.ends[last]
-            slots = reservoir.slots[:, begin:end].reshape(trials, steps, batch)
+            slots = reservoir.slots[:, columns].reshape(trials, steps, batch)
         losses = np.empty((trials, steps, len(kinds)), np.float32)
         past = self._memories(trials, nothing, inputs)
         copies, shares = self._layout.flat[:, :0], torch.zeros(0, trials)
@@ -202,12 +203,7 @@ class CompiledSteps:
                 kernel.Decoding(
                     self._scale, self._shift, self._sparse and ends[-1] <= _MOST_LISTED
                 ),
-                kernel.Plan(
-                    np.ascontiguousarray(places[:, trial]),
-                    np.ascontiguousarray(draws[trial]),
-                    np.ascontiguousarray(slots[trial]),
-                    np.array(ends),
-                ),
+                kernel.Plan(places[trial], draws[trial], slots[trial], np.array(ends)),
                 kernel.Terms(
                     np.array(kinds),
                     np.array(batches),
@@ -222,7 +218,7 @@ class CompiledSteps:
         if memory is not None and reservoir is not None:
             memory.filled = reservoir.filled[last]
             if reservoir.offers:
-                memory.offer(torch.cat(plan.labels[first:last], dim=1))
+                memory.offer(plan.labels[:, columns])
         values = torch.from_numpy(losses).transpose(0, 1).unbind(2)
         context = self._method.context
         for name in dict.fromkeys(names):

@@ -78,13 +78,13 @@ class PlannedTerms:
             planned[number] = step, self._method.terms(step)
             kept = None if plan.reservoir is None else plan.reservoir.kept(number)
             if labels is not None and kept is not None:
-                labels.index_copy_(0, kept[1], plan.labels[number].flatten()[kept[0]])
+                labels.index_copy_(0, kept[1], step.stream.labels.flatten()[kept[0]])
         return planned
 
     def step(self, plan: EpochPlan, number: int, labels: Tensor | None, task: Task) -> Step:
         """A step without inputs and logits; without the labels in memory, those are 0."""
         drawn = None if plan.reservoir is None else plan.reservoir.draws(number)
-        batches = [Batch(None, plan.labels[number], place=(_NotYet(), 0))]
+        batches = [Batch(None, plan.labels[:, plan.columns(number)], place=(_NotYet(), 0))]
         if drawn is not None:
             past = torch.zeros_like(drawn) if labels is None else labels[drawn]
             for part in torch.split(past, draw_size(plan, number), dim=1):

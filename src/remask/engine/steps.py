@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from remask.config import TrialConfig
-from remask.data.samples import Samples, batch_sizes, epoch_batches
+from remask.data.samples import Samples, batch_sizes, epoch_order
 from remask.data.tasks import DataDescription, Task
 from remask.engine.linear_stack import LinearStack
 from remask.errors import MethodError
@@ -31,12 +31,14 @@ Optimizer = Literal["sgd", "adamw"]
 class EpochPlan:
     """The samples of every step of an epoch, for all trials; depends on seeds and position only."""
 
-    rows: list[Tensor]
-    """Per step, the rows of the stream, as methods count them: int64 [S * B]."""
-    places: list[Tensor]
-    """Per step, their places among the samples: int64 [S * B]."""
-    labels: list[Tensor]
-    """Per step, their labels: int64 [S, B]."""
+    rows: Tensor
+    """The rows of the stream in their order, as methods count them: int64 [S, N]."""
+    places: Tensor
+    """Their places among the samples: int64 [S, N]."""
+    labels: Tensor
+    """int64 [S, N]."""
+    batch: int
+    """The rows of a step; the last one may have fewer."""
     views: list[Tensor] | None
     """Per step, the augmentation of the stream and of the draws: int64 [S, B + D * R], or None."""
     reservoir: ReservoirPlan | None
@@ -49,6 +51,10 @@ class EpochPlan:
     """The active classes, bool [S, 1, K], all of them without a mask; None: no trial has one."""
     key: tuple[int, int]
     """The number of the task and of the epoch."""
+
+    def columns(self, number: int) -> slice:
+        """Those of the N rows that a step has."""
+        return slice(number * self.batch, (number + 1) * self.batch)
 
 
 class Feed:
@@ -107,16 +113,18 @@ class Feed:
         config, own, epoch, rows = self.config, len(task.rows), key[1], task.rows
         if extra is not None:
             rows = torch.cat([rows.expand(len(extra), -1), extra], dim=1)
-        batches = epoch_batches(rows, config.batch, self._seeds, key)
-        places = [self.samples.places(batch).to(self.samples.planned_on) for batch in batches]
-        labels = self._labels(places)
-        seen_at_once = config.batch + self._draws * config.replay_batch
-        arrived = torch.tensor(batch_sizes(rows.shape[-1], config.batch)).cumsum(0).clamp(max=own)
+        rows = epoch_order(rows, self._seeds, key)
+        places = self.samples.places(rows)
+        labels = self.samples.labels.index_select(0, places.flatten()).view(places.shape)
+        places = places.to(self.samples.planned_on)
+        sizes = batch_sizes(rows.shape[1], config.batch)
+        arrived = torch.tensor(sizes).cumsum(0).clamp(max=own)
         so_far = earlier + (torch.full_like(arrived, own) if epoch else arrived)
-        memory, reservoir, merges = self.reservoir, None, [False] * len(batches)
+        memory, reservoir, merges = self.reservoir, None, [False] * len(sizes)
         if memory is not None:
             reservoir = memory.plan(
                 labels,
+                sizes,
                 seen=config.epochs * earlier + epoch * own,
                 begin=begin,
                 draws=self._draws,
@@ -127,10 +135,13 @@ class Feed:
             if memory.counts is not None:
                 merges = (so_far > SPARSE * config.buffer).tolist()
         return EpochPlan(
-            rows=batches,
+            rows=rows,
             places=places,
             labels=labels,
-            views=self.samples.plan_views(len(batches), seen_at_once, key),
+            batch=config.batch,
+            views=self.samples.plan_views(
+                len(sizes), config.batch + self._draws * config.replay_batch, key
+            ),
             reservoir=reservoir,
             merges=merges,
             faded=self._faded(so_far),
@@ -139,12 +150,6 @@ class Feed:
             else (task.classes | self._unmasked).unsqueeze(1),
             key=key,
         )
-
-    def _labels(self, places: Sequence[Tensor]) -> list[Tensor]:
-        """The labels in places of each step, [S * B] -> [S, B], gathered for all steps at once."""
-        found = self.samples.labels.index_select(0, torch.cat(list(places)).to(self._device))
-        by_step = torch.split(found, [len(step) for step in places])
-        return [labels.view(len(self._seeds), -1) for labels in by_step]
 
     def _faded(self, arrived: Tensor) -> Tensor | None:
         """min(1, fade * M / n)^power for every step; `arrived` is n, the samples so far."""
@@ -162,8 +167,8 @@ class Feed:
 
     def step(self, plan: EpochPlan, number: int, task: Task) -> Step:
         """Gather the samples of one step."""
-        labels = plan.labels[number]
-        parts, every_label = [self.samples.take(plan.places[number])], [labels]
+        own = plan.columns(number)
+        parts, every_label = [self.samples.take(plan.places[:, own])], [plan.labels[:, own]]
         recorded: list[Tensor | None] = [None]
         memory = self.reservoir
         if memory is not None and plan.reservoir is not None:
@@ -188,7 +193,7 @@ class Feed:
             present = torch.zeros_like(active.squeeze(1)).scatter_(1, stream.labels, True)
             active = (present | self._unmasked).unsqueeze(1)
         faded = None if plan.faded is None else plan.faded[number]
-        rows = plan.rows[number].view(len(self._seeds), -1)
+        rows = plan.rows[:, plan.columns(number)]
         return Step(stream, tuple(replays), active, self._mask_value, rows, task, faded)
 
     def _batches(
@@ -221,6 +226,7 @@ class Feed:
             return
         memory.filled = plan.reservoir.filled[number + 1]
         labels, kept = step.stream.labels, plan.reservoir.kept(number)
+        places = plan.places[:, plan.columns(number)].flatten()
         if plan.reservoir.offers:
             memory.offer(labels)
         if kept is None and not plan.merges[number]:
@@ -229,11 +235,11 @@ class Feed:
         if self.config.mask_stored and step.active is not None and step.mask_value is not None:
             logits = torch.where(step.active, logits, step.mask_value)
         if plan.merges[number]:
-            inputs = self.samples.take(plan.places[number])
+            inputs = self.samples.take(places)
             memory.merge(kept, inputs, labels, logits, number=number)
         if kept is not None:
             samples = self.samples
-            memory.insert(kept, plan.places[number], samples.inputs, samples.labels, logits)
+            memory.insert(kept, places, samples.inputs, samples.labels, logits)
 
     def absent_logits(self) -> Tensor:
         """The stored logits of classes that did not exist yet: 0, or the stored mask: [S * M]."""

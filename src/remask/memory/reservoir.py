@@ -141,7 +141,8 @@ class Reservoir:
 
     def plan(
         self,
-        labels: Sequence[Tensor],
+        labels: Tensor,
+        sizes: Sequence[int],
         *,
         seen: int,
         begin: int,
@@ -150,13 +151,12 @@ class Reservoir:
         seeds: Sequence[int],
         key: tuple[int, ...],
     ) -> ReservoirPlan:
-        """Plan an epoch whose steps have labels [S, B], after `seen` presentations.
+        """Plan an epoch of labels [S, N] in steps of these sizes, after `seen` presentations.
 
         A step first draws, then offers its own batch. Steps before `begin` have been taken already;
         in the plan of a balanced memory they are undefined. A balanced memory is offered samples
         only in the first epoch of a task, `key` (task, 0), so that none is stored twice.
         """
-        sizes = [own.shape[1] for own in labels]
         arrived = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         offers = self.offered is None or key[-1] == 0
         if self.offered is None:
@@ -170,8 +170,8 @@ class Reservoir:
             self.count_filled(seen)
             come = arrived - first if offers else np.zeros_like(arrived)
             filled = np.clip(self.filled + come, 0, self.capacity)
-            every_label = torch.cat([*labels], dim=1).cpu().numpy()
-            slots = self._balanced_slots(every_label, first if offers else None, seeds, key)
+            begins = first if offers else None
+            slots = self._balanced_slots(labels.cpu().numpy(), begins, seeds, key)
         size = np.repeat(filled[:-1], draws)
         chosen = [draw_distinct(generator(seed, "replay", *key), size, draw_size) for seed in seeds]
         return ReservoirPlan(
