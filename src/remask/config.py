@@ -7,23 +7,134 @@ files and grids, its keyword in Python and its line in the docs are generated fr
 import hashlib
 import json
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
 from operator import attrgetter
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-
-from remask.setting_types import (
-    INT64,
-    ClassOrder,
-    Epochs,
-    Mask,
-    MemoryPolicy,
-    Name,
-    OnCommandLine,
-    Precision,
-    Protocol,
-    Weights,
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    model_validator,
 )
+
+INT64 = 2**63
+"""Integers stay below it, so that databases and tables can hold them."""
+_LONGEST_NAME = 500
+
+
+@dataclass(frozen=True)
+class OnCommandLine:
+    """How a setting is given on a command line, where its type does not define it."""
+
+    metavar: str
+    """The placeholder of the value in help texts."""
+    several: bool = False
+    """Whether it takes comma-separated values, for a trial of each."""
+    repeated_as: str | None = None
+    """The option's name, for a setting that is given by repeating an option."""
+
+
+MaskValue = float | Literal["auto"] | None
+"""A number up to 0 or -inf, "auto" if the trial chooses it, or None for no mask."""
+
+
+def read_mask(value: object) -> MaskValue:
+    """Read a mask: `none`, `auto`, `-inf` or a number."""
+    if isinstance(value, str):
+        value = value.strip().lower().replace("\N{MINUS SIGN}", "-").replace("\N{INFINITY}", "inf")
+    if value is None or value == "none":
+        return None
+    if value == "auto":
+        return "auto"
+    try:
+        mask = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        mask = math.nan
+    if isinstance(value, bool) or not mask < math.inf:
+        raise ValueError(f"a mask is 'none', 'auto' or a number in [-inf, 0], not {value!r}")
+    return mask
+
+
+def write_mask(value: MaskValue) -> float | str | None:
+    """The mask as a JSON value: null, "auto", "-inf", or a number."""
+    return "-inf" if value == float("-inf") else value
+
+
+def _check_name(name: str) -> str:
+    if not name.isprintable() or len(name) > _LONGEST_NAME:
+        raise ValueError(f"use at most {_LONGEST_NAME} characters, and no control characters")
+    return name
+
+
+def _check_weights(weights: tuple[tuple[str, float], ...]) -> tuple[tuple[str, float], ...]:
+    if len(dict(weights)) < len(weights):
+        raise ValueError("a weight is given twice")
+    for name, value in weights:
+        if not math.isfinite(value):
+            raise ValueError(f"{name} must be finite, got {value}")
+    return tuple((name, value + 0.0) for name, value in weights)  # + 0.0 turns -0.0 into 0.0
+
+
+def _read_integers(value: object) -> object:
+    """Read whole numbers from a text such as `35,45`, or from a list."""
+    if not isinstance(value, str | list | tuple | range):
+        return value
+    try:
+        return [int(str(part)) for part in (value.split(",") if isinstance(value, str) else value)]
+    except ValueError:
+        raise ValueError("use comma-separated whole numbers") from None
+
+
+def _read_order(value: object) -> object:
+    """A single number in a text is a seed; in a list, it is the order."""
+    if isinstance(value, str) and value.strip() == "seed":
+        return "seed"
+    numbers = _read_integers(value)
+    single = isinstance(value, str) and isinstance(numbers, list) and len(numbers) == 1
+    return numbers[0] if single else numbers  # type: ignore[index]
+
+
+def _check_drops(drops: tuple[int, ...]) -> tuple[int, ...]:
+    if any(drop < 1 for drop in drops) or any(b <= a for a, b in pairwise(drops)):
+        raise ValueError("epochs count from 1 and must ascend")
+    return drops
+
+
+Precision = Literal["float32", "bf16"]
+Protocol = Literal["paper", "online"]
+MemoryPolicy = Literal["reservoir", "balanced", "merging"]
+Integer = Annotated[int, Field(ge=-INT64, lt=INT64)]
+Name = Annotated[str, AfterValidator(_check_name)]
+Mask = Annotated[
+    MaskValue,
+    BeforeValidator(read_mask),
+    PlainSerializer(write_mask),
+    OnCommandLine("MASKS", several=True),
+]
+Weights = Annotated[  # sorted pairs, because a config must be hashable
+    tuple[tuple[Name, float], ...],
+    BeforeValidator(lambda given: sorted(given.items()) if isinstance(given, Mapping) else given),
+    AfterValidator(_check_weights),
+    PlainSerializer(lambda weights: dict(weights), return_type=dict[str, float]),
+    OnCommandLine("NAME=X", repeated_as="weight"),
+]
+Epochs = Annotated[
+    tuple[Integer, ...],
+    BeforeValidator(_read_integers),
+    AfterValidator(_check_drops),
+    OnCommandLine("EPOCHS"),
+]
+ClassOrder = Annotated[
+    Literal["seed"] | Integer | tuple[Integer, ...] | None,
+    BeforeValidator(_read_order),
+    OnCommandLine("ORDER"),
+]
 
 COMMON_WEIGHTS = ("alpha", "beta")
 """Weights of several methods, each with a field of its own; the others are in `weights`."""

@@ -2,8 +2,14 @@
 
 import signal
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 _LONGEST = 100_000
+_LONGEST_VALUE = 200  # characters of a wrong value in a message
+_MOST_ERRORS = 5  # in a message
 
 
 class RemaskError(Exception):
@@ -76,3 +82,22 @@ def printable(text: str) -> str:
 def prose(text: str) -> str:
     """Return the first 100,000 characters of a message, printable."""
     return printable(text[:_LONGEST])
+
+
+def describe_errors(error: "ValidationError") -> str:
+    """A validation error for people: the first fields, their values, and what is allowed."""
+    problems = []
+    for problem in error.errors()[:_MOST_ERRORS]:
+        allowed = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
+        field = ".".join(map(str, problem["loc"]))
+        value = "" if problem["type"] == "missing" else f" = {_short(problem['input'])}"
+        problems.append(f"{field}{value}: {allowed}" if field else allowed)
+    return "; ".join(problems)
+
+
+def _short(value: object) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # Python does not print whole numbers of thousands of digits
+        return "a number of thousands of digits"
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."

@@ -163,7 +163,7 @@ def unknown_method(
 
 def _split_mask(name: str) -> tuple[str, float | Literal["auto"] | None]:
     """Split `mser(-1)` into (`mser`, -1.0); also reads `−10⁹`, as in figures."""
-    from remask.setting_types import read_mask  # a list of methods needs no pydantic
+    from remask.config import read_mask  # a list of methods needs no pydantic
 
     if parts := re.fullmatch(r"(.+?)\s*\(([^()]+)\)", name):
         power = re.fullmatch("(.10)([⁰¹²³⁴⁵⁶⁷⁸⁹]+)", parts[2])

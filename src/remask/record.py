@@ -17,12 +17,11 @@ from pydantic import (
     model_validator,
 )
 
-from remask.config import TrialConfig
+from remask.config import INT64, Integer, TrialConfig
 from remask.data.classes import Tasks, check_class_names
 from remask.errors import prose
 from remask.machine import provenance
 from remask.names import system_name
-from remask.setting_types import INT64, Integer
 
 Status = Literal["finished", "diverged", "failed"]
 _LONGEST_TIME = 1e10  # seconds

@@ -10,7 +10,8 @@ from typer.models import OptionInfo
 
 from remask.cli.command import Group
 from remask.cli.learn import SETTINGS as LEARNER_SETTINGS
-from remask.cli.options import FILTER_OPTIONS, RUN_OPTIONS, SETTINGS
+from remask.cli.results import FILTER_OPTIONS
+from remask.cli.trials import RUN_OPTIONS, SETTINGS
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 GROUPS = {

@@ -10,7 +10,8 @@ import pytest
 from remask.cli.app import app
 from remask.cli.command import Group
 from remask.cli.completion import VALUES
-from remask.cli.options import FILTER_OPTIONS, RUN_OPTIONS, SETTINGS
+from remask.cli.results import FILTER_OPTIONS
+from remask.cli.trials import RUN_OPTIONS, SETTINGS
 from remask.store import Store
 from tests.command_line import CommandLine
 from tests.store.store_samples import make_config, make_record

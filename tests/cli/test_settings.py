@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import remask as package
-from remask.cli.options import FILTER_OPTIONS, RUN_OPTIONS, SETTINGS
+from remask.cli.results import FILTER_OPTIONS
+from remask.cli.trials import RUN_OPTIONS, SETTINGS
 from remask.config import TrialConfig
 from remask.experiments import running
 from remask.experiments.configs import configs_from
@@ -116,7 +117,7 @@ import sys
 from pathlib import Path
 import remask
 from remask.experiments.results import rerun_command
-from remask.cli.options import RUN_OPTIONS, SETTINGS
+from remask.cli.trials import RUN_OPTIONS, SETTINGS
 from remask.cli import main
 from remask.store import Store
 from tests.cli.settings_page import table

@@ -10,13 +10,12 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remask.config import TrialConfig
+from remask.config import TrialConfig, read_mask
 from remask.data.benchmark import Benchmark
 from remask.engine import TrialStack
 from remask.memory.reservoir import offer_slots
 from remask.methods import METHODS
 from remask.randomness import generator
-from remask.setting_types import read_mask
 from tests.memory.test_reservoir import plan as plan_of
 
 pinned = settings(

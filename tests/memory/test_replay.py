@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 import remask
+from remask.config import MemoryPolicy
 from remask.memory import ReplayMemory, ReplayMemoryError
-from remask.setting_types import MemoryPolicy
 from tests.memory.test_reservoir import UNLIKELY, p_value
 
 POLICIES = ["reservoir", "balanced", "merging"]

@@ -11,10 +11,9 @@ from torch import Tensor
 from remask.config import COMMON_WEIGHTS, TrialConfig
 from remask.data.benchmark import Benchmark, load_benchmark, resplit
 from remask.engine import Position, TrialStack
-from remask.errors import MethodError
+from remask.errors import MethodError, describe_errors
 from remask.methods import Method, find_method
 from remask.nets.builders import NETS, NetBuilder
-from remask.setting_types import describe_errors
 
 _SAMPLES_PER_CLASS = 12
 _STEPS_PER_TASK = 6

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
     from rich.console import RenderableType
 
-    from remask.experiments.options import RunOptions
-
+STORE = "The results store. Default: $REMASK_STORE, else `~/.local/share/remask/results.db`."
 _METAVARS = {int: "N", float: "X", str: "NAME", Path: "PATH"}
+_PANEL = "What to print"
+_FILE_WIDTH = 160
 
 
 class Group:
@@ -47,7 +48,7 @@ class Group:
 
     def without(self, *names: str) -> "Group":
         """Return a group of all options but the named ones."""
-        return self.only(*{option.name for option in self.options}.difference(names))
+        return Group((option for option in self.options if option.name not in names), self.make)
 
 
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:
@@ -88,19 +89,9 @@ def arg(metavar: str, text: str, **more: Any) -> Any:
     return typer.Argument(metavar=metavar, help=text, **more)
 
 
-def option(
-    name: str,
-    text: str,
-    metavar: str | None,
-    panel: str | None,
-    kind: Any,
-    *names: str,
-    **more: Any,
-) -> inspect.Parameter:
+def option(name: str, kind: Any, info: Any) -> inspect.Parameter:
     """Return a member of a group, which is None unless it is given."""
-    info = typer.Option(
-        *names, help=text, metavar=metavar, rich_help_panel=panel, show_default=False, **more
-    )
+    info.show_default = False
     keyword = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(name, keyword, default=None, annotation=Annotated[kind | None, info])
 
@@ -113,16 +104,16 @@ def option_for(
     completions: Mapping[str, Completion] = VALUES,
 ) -> inspect.Parameter:
     """Return the option for a field of a model; the help text ends with the default, if any."""
-    from remask.setting_types import OnCommandLine  # commands without settings need no pydantic
+    from remask.config import OnCommandLine  # commands without settings need no pydantic
 
     written = next((part for part in field.metadata if isinstance(part, OnCommandLine)), None)
-    kind = _inner_type(field.annotation)
-    if kind not in (int, float, bool, Path):  # other types are parsed later, from text
-        kind = str
+    inner = _inner_type(field.annotation)
+    # Values of other types, and lists of values, are parsed later, from text.
+    kind = inner if inner in (int, float, bool, Path) else str
     names = []
     if kind is bool:
-        own = name.replace("_", "-")
-        names = [f"--{own}/--no-{own}" if field.default is True else f"--{own}"]
+        flag_name = name.replace("_", "-")
+        names = [f"--{flag_name}/--no-{flag_name}" if field.default is True else f"--{flag_name}"]
     elif written is not None and written.repeated_as is not None:
         kind, names = list[str], [f"--{written.repeated_as}"]
     elif written is not None and written.several:
@@ -130,10 +121,12 @@ def option_for(
     metavar = _METAVARS.get(kind) if written is None else written.metavar
     text = field.description or ""
     if default is not None and default is not False:
-        shown = f"{default:g}" if isinstance(default, float) else default
-        text += f" Default: {shown}."
-    complete = completions.get(name) or one_of(get_args(_inner_type(field.annotation)))
-    return option(name, text, metavar, panel, kind, *names, autocompletion=complete)
+        text += f" Default: {f'{default:g}' if isinstance(default, float) else default}."
+    complete = completions.get(name) or one_of(get_args(inner))
+    info = typer.Option(
+        *names, help=text, metavar=metavar, rich_help_panel=panel, autocompletion=complete
+    )
+    return option(name, kind, info)
 
 
 def _inner_type(annotation: Any) -> Any:
@@ -145,9 +138,6 @@ def _inner_type(annotation: Any) -> Any:
         return _inner_type(options[0]) if len(options) == 1 else str
     return annotation
 
-
-_PANEL = "What to print"
-_FILE_WIDTH = 160
 
 # A pipe or a file has no width, and a table in it must not be cut.
 _is_terminal = sys.stdout is not None and sys.stdout.isatty()
@@ -194,21 +184,12 @@ class Printer:
         """The console for progress and notes."""
         return silence if self.quiet else errors
 
-    def applied_to(self, options: "RunOptions") -> "RunOptions":
-        """Return the options of a run that prints no more than this printer."""
-        return options.model_copy(update={"progress": False}) if self.quiet else options
 
-
-Printing = Annotated[
-    Printer,
-    Group(
-        (
-            option("json", "Print JSON, for programs.", None, _PANEL, bool, "--json"),
-            option("quiet", "Print results and errors only.", None, _PANEL, bool, "--quiet"),
-        ),
-        make=Printer,
-    ),
-]
+_JSON = option("json", bool, flag("--json", "Print JSON, for programs.", _PANEL))
+_QUIET = option("quiet", bool, flag("--quiet", "Print results and errors only.", _PANEL))
+Printing = Annotated[Printer, Group((_JSON, _QUIET), make=Printer)]
+StorePath = Annotated[Path | None, opt("FILE", STORE)]
+Markdown = Annotated[bool, flag("--markdown", "Print a table for a document.")]
 
 
 def write_out(text: str) -> None:

@@ -3,8 +3,11 @@
 import sqlite3
 from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from remask.errors import RemaskError
 
 Choices = Callable[[Path | None], Iterable[str | tuple[str, str]]]
 """Returns names, or names with a description, given the store that was named, if any."""
@@ -27,10 +30,18 @@ def one_of(choices: Choices | Iterable[str], *, several: bool = False) -> Comple
     return complete
 
 
-def _methods(_: Path | None) -> Iterable[tuple[str, str]]:
-    from remask.names import SUMMARIES
+def _named_in(module: str, *tables: str) -> Choices:
+    """The names in tables of a module, with their summaries if they have any."""
 
-    return SUMMARIES.items()
+    def named(_: Path | None) -> list[tuple[str, str]]:
+        found = import_module(f"remask.{module}")
+        return [
+            (name, info if isinstance(info, str) else getattr(info, "summary", ""))
+            for table in tables
+            for name, info in dict(getattr(found, table)).items()
+        ]
+
+    return named
 
 
 def _encoders(_: Path | None) -> list[tuple[str, str]]:
@@ -38,19 +49,6 @@ def _encoders(_: Path | None) -> list[tuple[str, str]]:
 
     found = [(info.name, info.kind) for info in known_encoders()]
     return [("auto", "the installed default"), ("none", "train a net instead"), *found]
-
-
-def _benchmarks(_: Path | None) -> list[tuple[str, str]]:
-    from remask.data.registry import BENCHMARKS
-
-    return [(name, info.summary) for name, info in BENCHMARKS.items()]
-
-
-def _data(store: Path | None) -> list[tuple[str, str]]:
-    from remask.data.registry import DATASETS
-
-    datasets = [(name, dataset.summary) for name, dataset in DATASETS.items()]
-    return [*datasets, *_benchmarks(store)]
 
 
 def _experiments(_: Path | None) -> Iterable[str]:
@@ -65,49 +63,48 @@ def _formats(_: Path | None) -> Iterable[str]:
     return FORMATS
 
 
-def _hashes(store: Path | None) -> list[tuple[str, str]]:
+def _hashes(named: Path | None) -> list[tuple[str, str]]:
     """The newest trials of the store."""
+    from remask.store.database import store_path
+
     query = "SELECT config_hash, method, benchmark, seed FROM trials ORDER BY created DESC LIMIT ?"
-    # Immutable: completion reads no log of a store in use, and creates no files beside it.
-    address = f"{_store(store).resolve().as_uri()}?mode=ro&immutable=1"
-    with suppress(sqlite3.Error), closing(sqlite3.connect(address, uri=True)) as connection:
-        return [
-            (config_hash[:_HASH_DIGITS], f"{method} on {benchmark}, seed {seed}")
-            for config_hash, method, benchmark, seed in connection.execute(query, [_MAX_HASHES])
-        ]
+    with suppress(RemaskError, sqlite3.Error):
+        # Immutable: completion reads no log of a store in use, and creates no files beside it.
+        address = f"{store_path(named).resolve().as_uri()}?mode=ro&immutable=1"
+        with closing(sqlite3.connect(address, uri=True)) as connection:
+            return [
+                (config_hash[:_HASH_DIGITS], f"{method} on {benchmark}, seed {seed}")
+                for config_hash, method, benchmark, seed in connection.execute(query, [_MAX_HASHES])
+            ]
     return []
 
 
-def _runs(store: Path | None) -> list[str]:
+def _runs(named: Path | None) -> list[str]:
     """The unfinished runs beside the store."""
-    path = _store(store)
-    plans = path.with_name(f"{path.name}.runs").glob("*/run.json")
-    return sorted(plan.parent.name for plan in plans)
-
-
-def _store(named: Path | None) -> Path:
-    from remask.errors import RemaskError
     from remask.store.database import store_path
 
-    try:
-        return store_path(named)
-    except RemaskError:
-        return Path("/nowhere/results.db")
+    with suppress(RemaskError):
+        path = store_path(named)
+        plans = path.with_name(f"{path.name}.runs").glob("*/run.json")
+        return sorted(plan.parent.name for plan in plans)
+    return []
 
 
-METHOD = one_of(_methods)
-BENCHMARK = one_of(_benchmarks)
+_METHODS = _named_in("names", "SUMMARIES")
+_BENCHMARKS = _named_in("data.registry", "BENCHMARKS")
+METHOD = one_of(_METHODS)
+BENCHMARK = one_of(_BENCHMARKS)
 NET = one_of(["mlp", "conv", "resnet18"])
 ENCODER = one_of(_encoders)
-DATA_NAME = one_of(_data)
+DATA_NAME = one_of(_named_in("data.registry", "DATASETS", "BENCHMARKS"))
 EXPERIMENT = one_of(_experiments, several=True)
 HASH = one_of(_hashes)
 RUN = one_of(_runs)
 FORMAT = one_of(_formats)
 
 VALUES: dict[str, Completion] = {
-    "benchmark": one_of(_benchmarks, several=True),
-    "method": one_of(_methods, several=True),
+    "benchmark": one_of(_BENCHMARKS, several=True),
+    "method": one_of(_METHODS, several=True),
     "mask": one_of(["none", "auto", "-inf", "-1", "0"], several=True),
     "net": NET,
     "device": one_of(["cpu", "cuda", "mps"]),

@@ -13,10 +13,10 @@ from pydantic import ValidationError
 from rich.progress import TimeElapsedColumn
 
 from remask.cli import learner as o
-from remask.cli.command import Group, Printing, flag, opt, option_for, with_groups
+from remask.cli.command import Group, Printing, flag, opt, option_for
 from remask.cli.completion import ENCODER, METHOD, NET
 from remask.console import PlainConsole, errors
-from remask.errors import SettingsError
+from remask.errors import SettingsError, describe_errors
 from remask.experiments.display import DETAIL, progress_bar
 from remask.learner.settings import (
     LearnerError,
@@ -25,7 +25,6 @@ from remask.learner.settings import (
     texts_need_an_encoder,
 )
 from remask.machine import keep_freed_memory
-from remask.setting_types import describe_errors
 
 if TYPE_CHECKING:
     from remask import Learner
@@ -43,7 +42,6 @@ SETTINGS = Group(
 )
 
 
-@with_groups
 def learn(
     *,
     folder: o.Folder,

@@ -18,7 +18,6 @@ from remask.cli.command import (
     flag,
     opt,
     option,
-    with_groups,
     write_out,
 )
 from remask.cli.completion import VALUES
@@ -41,12 +40,14 @@ def _open(folder: Path, **own: Any) -> "Learner":
 
 Folder = Annotated[Path, arg("DIR", "The learner's folder.")]
 OWN = Group(
-    option(name, f"Its {name}: `module:{kind}`.", "NAME", _OWN_CODE, str)
+    option(name, str, opt("NAME", f"Its {name}: `module:{kind}`.", panel=_OWN_CODE))
     for name, kind in (("encoder", "function"), ("net", "function"), ("method", "Class"))
 )
 _FOLDER = inspect.Parameter("folder", inspect.Parameter.KEYWORD_ONLY, annotation=Folder)
 DEVICE = option(
-    "device", "The torch device, such as cuda.", "NAME", None, str, autocompletion=VALUES["device"]
+    "device",
+    str,
+    opt("NAME", "The torch device, such as cuda.", autocompletion=VALUES["device"]),
 )
 Opened = Annotated["Learner", Group((_FOLDER, *OWN.options, DEVICE), make=_open)]
 """The options of a command that opens a learner."""
@@ -68,7 +69,6 @@ LabelColumn = Annotated[
 ]
 
 
-@with_groups
 def predict(
     *,
     learner: Opened,
@@ -114,7 +114,6 @@ def predict(
         printer.show(str(predictions))
 
 
-@with_groups
 def evaluate(
     *,
     learner: Opened,
@@ -145,7 +144,6 @@ def evaluate(
     printer.result(found, str(found))
 
 
-@with_groups
 def history(
     folder: Folder,
     *,
@@ -180,7 +178,6 @@ def history(
         printer.show(visits_table(visits), heading, classes_table(visits))
 
 
-@with_groups
 def show(folder: Folder, *, printer: Printing) -> None:
     """Show the classes, memory, settings and size of a learner.
 
@@ -192,7 +189,6 @@ def show(folder: Folder, *, printer: Printing) -> None:
     printer.result(found, str(found))
 
 
-@with_groups
 def undo(*, learner: Opened, discard: Discard = False, printer: Printing) -> None:
     """Undo the last visit of a learner.
 
@@ -205,7 +201,6 @@ def undo(*, learner: Opened, discard: Discard = False, printer: Printing) -> Non
     printer.result(undone, str(undone))
 
 
-@with_groups
 def rename(
     *,
     learner: Opened,
@@ -226,7 +221,6 @@ def rename(
     printer.result({"old": old, "new": new, "merged": merge}, done)
 
 
-@with_groups
 def forget(
     *,
     learner: Opened,
@@ -249,7 +243,6 @@ def forget(
     printer.result(forgotten, str(forgotten))
 
 
-@with_groups
 def export(
     *,
     learner: Opened,

@@ -4,26 +4,52 @@ import math
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from remask.cli import options as o
-from remask.cli.command import Printing, arg, confirm, exit_if_any, flag, opt
-from remask.cli.completion import FORMAT, HASH, one_of
-from remask.cli.json_output import compared_json, stored_json
+from remask.cli.command import (
+    Group,
+    Markdown,
+    Printing,
+    StorePath,
+    arg,
+    confirm,
+    exit_if_any,
+    flag,
+    opt,
+    option,
+)
+from remask.cli.completion import FORMAT, HASH, VALUES, one_of
 from remask.outputs import check_output
 from remask.store.cells import TrialSummary, summarise
 from remask.store.database import StoreError, store_path
 from remask.store.export import FORMATS, PREFERRED, export, merge, read_export, trial_json
+from remask.store.filters import FILTERS
 from remask.store.store import Store
 
+_ONLY = "Only these results; several values with commas between them"
+FILTER_OPTIONS = Group(
+    option(
+        name,
+        str,
+        opt(
+            filter_.metavar,
+            filter_.description,
+            panel=_ONLY,
+            callback=lambda text: text and [part.strip() for part in text.split(",")],
+            autocompletion=VALUES.get(name),
+        ),
+    )
+    for name, filter_ in FILTERS.items()
+)
+Filters = Annotated[dict[str, Any], FILTER_OPTIONS]
 _ENDINGS = {".csv": "csv", ".parquet": "parquet", ".json": "json", ".tex": "latex"}
 
 
 def list_(
     *,
-    filters: o.Filters,
+    filters: Filters,
     trials: Annotated[bool, flag("--trials", "Print a line per trial, with its hash.")] = False,
-    store: o.StorePath = None,
+    store: StorePath = None,
     printer: Printing,
 ) -> None:
     """Print the results, a row for all trials that differ in their seed only.
@@ -35,7 +61,8 @@ def list_(
     with _existing(store) as opened:
         found = list(opened.summaries(filters, damaged=damaged))
     if printer.json:
-        printer.result(stored_json(summarise(found), found))
+        cells = [cell.as_json() for cell in summarise(found)]
+        printer.result({"cells": cells, "trials": [trial.as_json() for trial in found]})
     elif not found:
         printer.show("No trial matches.")
     elif trials:
@@ -64,7 +91,7 @@ def show(
     hash: Annotated[  # noqa: A002
         str, arg("HASH", "The trial's hash, or enough of its beginning.", autocompletion=HASH)
     ],
-    store: o.StorePath = None,
+    store: StorePath = None,
     printer: Printing,
 ) -> None:
     """Print everything that is kept of one trial, as JSON."""
@@ -80,8 +107,8 @@ def export_(
         str | None,
         opt("FORMAT", f"{', '.join(FORMATS)}. Default: by the ending.", autocompletion=FORMAT),
     ] = None,
-    filters: o.Filters,
-    store: o.StorePath = None,
+    filters: Filters,
+    store: StorePath = None,
     printer: Printing,
 ) -> None:
     """Write results to a file: CSV, Parquet, JSON (everything), or a LaTeX table of means."""
@@ -102,7 +129,7 @@ def export_(
 def import_(
     *,
     source: Annotated[Path, arg("SOURCE", "A JSON file that `results export` wrote.")],
-    store: o.StorePath = None,
+    store: StorePath = None,
     printer: Printing,
 ) -> None:
     """Add the trials of an exported JSON file, all or none; existing trials stay unchanged."""
@@ -124,7 +151,7 @@ def merge_(
             autocompletion=one_of(PREFERRED),
         ),
     ] = None,
-    store: o.StorePath = None,
+    store: StorePath = None,
     printer: Printing,
 ) -> None:
     """Add the trials of another store, all or none; the other one is only read.
@@ -148,10 +175,10 @@ def merge_(
 
 def delete(
     *,
-    filters: o.Filters,
+    filters: Filters,
     every: Annotated[bool, flag("--all", "Every trial of the store.")] = False,
     yes: Annotated[bool, flag("--yes", "Delete without asking.")] = False,
-    store: o.StorePath = None,
+    store: StorePath = None,
     printer: Printing,
 ) -> None:
     """Delete the results that pass all filters, after asking."""
@@ -181,9 +208,9 @@ def _cell(trial: TrialSummary) -> str:
 
 def compare_(
     *,
-    filters: o.Filters,
-    markdown: o.Markdown = False,
-    store: o.StorePath = None,
+    filters: Filters,
+    markdown: Markdown = False,
+    store: StorePath = None,
     printer: Printing,
 ) -> None:
     """Compare results with the published figures, where the settings are the published ones."""
@@ -193,7 +220,7 @@ def compare_(
     with _existing(store) as opened:
         compared = Results(opened.records(filters, damaged=damaged)).compare()
     shown = [compared.table(), *compared.summary()] if compared else compared.summary()
-    printer.result(compared_json(compared), *([compared.markdown()] if markdown else shown))
+    printer.result(compared.as_json(), *([compared.markdown()] if markdown else shown))
     exit_if_any(damaged)
 
 
@@ -205,8 +232,8 @@ def report(
     ] = None,
     watch: Annotated[bool, flag("--watch", "Update the page whenever a trial is stored.")] = False,
     paper: Annotated[bool, flag("--paper", "Also list what of the paper was not run.")] = False,
-    filters: o.Filters,
-    store: o.StorePath = None,
+    filters: Filters,
+    store: StorePath = None,
     printer: Printing,
 ) -> None:
     """Write the results as a page, with tables and figures.

@@ -1,5 +1,6 @@
 """`remask run`, `sweep`, `reproduce`, `resume` and `demo`: train trials and print tables."""
 
+import os
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from itertools import chain
@@ -7,13 +8,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from pydantic import BaseModel, Field
 
 from remask.cli import app
-from remask.cli import options as o
-from remask.cli.command import Printer, Printing, arg, exit_if_any, opt
+from remask.cli.command import (
+    STORE,
+    Group,
+    Markdown,
+    Printer,
+    Printing,
+    StorePath,
+    arg,
+    exit_if_any,
+    opt,
+    option,
+    option_for,
+)
 from remask.cli.completion import EXPERIMENT, RUN, VALUES
-from remask.cli.json_output import plan_json, reproduction_json, results_json
-from remask.config import TrialConfig
+from remask.cli.results import FILTER_OPTIONS
+from remask.config import IDENTITY, OnCommandLine, TrialConfig
 from remask.experiments.options import RunOptions
 from remask.outputs import check_output
 from remask.store.database import store_path
@@ -23,6 +36,58 @@ from remask.store.store import Store
 if TYPE_CHECKING:
     from remask.experiments.results import Results
     from remask.reports.tables import PlainTable
+
+_WHAT, _HOW = "What to run", "How to run it"
+_SETTINGS = "Settings; the paper's unless given"
+_File = Annotated[Path | None, OnCommandLine("FILE")]
+
+
+class HowToRun(BaseModel):
+    """What the commands do besides training."""
+
+    own_code: bool = Field(
+        False, description="Import the `module:name` that a file names, too: importing runs it."
+    )
+    skip_unreadable: bool = Field(
+        False,
+        description="Skip images that cannot be read, and name them, instead of refusing the "
+        "folder.",
+    )
+    dry_run: bool = Field(False, description="Print what would be run, and how long it takes.")
+    output: _File = Field(
+        None, description="Write everything about the trials to this file, as JSON."
+    )
+    store: _File = Field(None, description=STORE)
+
+    def model_post_init(self, _: object) -> None:
+        """The user's own function loads the folder, perhaps in another process."""
+        if self.skip_unreadable:
+            os.environ["REMASK_SKIP_UNREADABLE"] = "1"
+
+
+SETTINGS = Group(
+    option_for(name, field, _WHAT if name in IDENTITY else _SETTINGS)
+    for name, field in TrialConfig.model_fields.items()
+)
+RUN_OPTIONS = Group(
+    (
+        option_for(name, field, _HOW, field.default)
+        for name, field in RunOptions.model_fields.items()
+        if name != "progress"
+    ),
+    make=RunOptions,
+)
+HOW_TO_RUN = Group(
+    (
+        option_for(name, field, None if name == "store" else _HOW)
+        for name, field in HowToRun.model_fields.items()
+    ),
+    make=HowToRun,
+)
+_TRIALS = option("trials", int, opt("N", "Seeds to run. Default: 10.", panel=_WHAT))
+Settings = Annotated[dict[str, Any], Group((*SETTINGS.options, _TRIALS))]
+Options = Annotated[RunOptions, RUN_OPTIONS]
+How = Annotated[HowToRun, HOW_TO_RUN]
 
 _DEMO = """\
 Five tasks, two digits each, learnt one after the other with a memory of 20 samples.
@@ -40,11 +105,11 @@ def run(
     *,
     config: Annotated[
         Path | None,
-        opt("FILE", "A TOML file with any of the settings below.", panel=o.WHAT),
+        opt("FILE", "A TOML file with any of the settings below.", panel=_WHAT),
     ] = None,
-    settings: o.Settings,
-    options: o.Options,
-    how: o.How,
+    settings: Settings,
+    options: Options,
+    how: How,
     printer: Printing,
 ) -> None:
     """Train trials and print their accuracy and forgetting.
@@ -59,16 +124,16 @@ def run(
 
     configs = configs_from(settings, file=config, own_code=how.own_code)
     results = _train(configs, options, how, printer, source=config)
-    printer.result(results_json(results), *_tables(results, options.save_nets))
+    printer.result(results.as_json(), *_tables(results, options.save_nets))
     exit_if_any(results.failures)
 
 
 def sweep(
     *,
     grid: Annotated[Path, arg("GRID.toml", "What to sweep over.")],
-    settings: o.Settings,
-    options: o.Options,
-    how: o.How,
+    settings: Settings,
+    options: Options,
+    how: How,
     printer: Printing,
 ) -> None:
     """Train every combination of the settings in a file.
@@ -89,7 +154,7 @@ def sweep(
     best = results.best_by_validation()
     advice = "To choose one of these without looking at the test set, add --validation 0.1."
     printer.result(
-        results_json(results, best_by_validation=best),
+        results.as_json() | {"best_by_validation": best},
         *_tables(results, options.save_nets),
         *(best or [advice] * (len(results.cells()) > 1)),
     )
@@ -107,18 +172,18 @@ def reproduce(
             "NAMES",
             "The paper's benchmarks, with commas, or `all`. Default: the first one that has the "
             "experiment.",
-            panel=o.WHAT,
+            panel=_WHAT,
             autocompletion=VALUES["benchmark"],
         ),
     ] = None,
     trials: Annotated[
         int | None,
-        opt("N", "Seeds to run. Default: as many as the paper.", panel=o.WHAT, min=1, max=1000),
+        opt("N", "Seeds to run. Default: as many as the paper.", panel=_WHAT, min=1, max=1000),
     ] = None,
-    filters: Annotated[dict[str, Any], o.FILTER_OPTIONS.only("method", "mask", "buffer")],
-    options: o.Options,
-    how: Annotated[o.HowToRun, o.HOW_TO_RUN.only("dry_run", "store")],
-    markdown: o.Markdown = False,
+    filters: Annotated[dict[str, Any], FILTER_OPTIONS.only("method", "mask", "buffer")],
+    options: Options,
+    how: Annotated[HowToRun, HOW_TO_RUN.only("dry_run", "store")],
+    markdown: Markdown = False,
     printer: Printing,
 ) -> None:
     """Run a table or figure of the paper, and compare.
@@ -137,7 +202,7 @@ def reproduce(
     results = _train(cell_configs(cells, trials), options, how, printer)
     found = Reproduction.of(cells, results)
     shown = [found.compared.table(), *found.compared.summary(), *chain(*found.tables())]
-    printer.result(reproduction_json(found), *([found.markdown()] if markdown else shown))
+    printer.result(found.as_json(), *([found.markdown()] if markdown else shown))
     printer.note("`remask report` makes a page of it.")
     exit_if_any(results.failures)
 
@@ -149,8 +214,8 @@ def resume(
         arg("NAME", "The run to continue. Default: every unfinished one.", autocompletion=RUN),
     ] = None,
     # The plan of a run fixes its data and stacks.
-    options: Annotated[RunOptions, o.RUN_OPTIONS.without("again", "data", "stack")],
-    how: Annotated[o.HowToRun, o.HOW_TO_RUN.only("own_code", "skip_unreadable", "store")],
+    options: Annotated[RunOptions, RUN_OPTIONS.without("again", "data", "stack")],
+    how: Annotated[HowToRun, HOW_TO_RUN.only("own_code", "skip_unreadable", "store")],
     printer: Printing,
 ) -> None:
     """Continue runs that were stopped."""
@@ -161,9 +226,9 @@ def resume(
     with Store(store_path(how.store)) as store:
         for unfinished in runs_to_resume(store, name, own_code=how.own_code):
             printer.show(f"run {unfinished.name}")
-            results = run_trials(store, unfinished, printer.applied_to(options))
+            results = run_trials(store, unfinished, _quietly(options, printer))
             printer.show(*_tables(results, options.save_nets))
-            found.append(results_json(results, run=unfinished.name))
+            found.append(results.as_json() | {"run": unfinished.name})
             failures += results.failures
     printer.result(found)
     exit_if_any(failures)
@@ -171,22 +236,22 @@ def resume(
 
 def demo(
     *,
-    trials: Annotated[int, opt("N", "Seeds to run.", min=1, max=1000, panel=o.WHAT)] = 10,
-    options: Annotated[RunOptions, o.RUN_OPTIONS.only("workers")],
-    store: o.StorePath = None,
+    trials: Annotated[int, opt("N", "Seeds to run.", min=1, max=1000, panel=_WHAT)] = 10,
+    options: Annotated[RunOptions, RUN_OPTIONS.only("workers")],
+    store: StorePath = None,
     printer: Printing,
 ) -> None:
     """See masked replay forget less, in under a minute.
 
     It trains on digits that ship with remask, and downloads nothing.
     """
-    how = o.HowToRun(store=store)
+    how = HowToRun(store=store)
     _start_workers(options, how)
     from remask.experiments.pages import write_report  # torch: not before it is needed
     from remask.experiments.reproduction import demo_configs
 
     results = _train(demo_configs(trials), options, how, printer)
-    printer.result(results_json(results), *_tables(results))
+    printer.result(results.as_json(), *_tables(results))
     exit_if_any(results.failures)
     with Store(store_path(store)) as opened:
         page = opened.path.with_suffix(".html")
@@ -199,7 +264,7 @@ def demo(
     exit_if_any(written.damaged)
 
 
-def _start_workers(options: RunOptions, how: o.HowToRun) -> None:
+def _start_workers(options: RunOptions, how: HowToRun) -> None:
     """Start loading torch for worker processes, if there will be several."""
     if app.own_process and not how.dry_run and options.on is None and options.processes > 1:
         from remask.experiments.fork_server import start_fork_server
@@ -208,10 +273,15 @@ def _start_workers(options: RunOptions, how: o.HowToRun) -> None:
             start_fork_server()
 
 
+def _quietly(options: RunOptions, printer: Printer) -> RunOptions:
+    """The options of a run that prints no more than the printer."""
+    return options.model_copy(update={"progress": not printer.quiet})
+
+
 def _train(
     configs: Sequence[TrialConfig],
     options: RunOptions,
-    how: o.HowToRun,
+    how: HowToRun,
     printer: Printer,
     source: Path | None = None,
 ) -> "Results":
@@ -222,14 +292,14 @@ def _train(
 
         with Store(path, create=False) if path.exists() else nullcontext() as opened:
             plan = plan_trials(opened, configs, options)
-        printer.result(plan_json(plan), plan.table(), plan.summary())
+        printer.result(plan.as_json(), plan.table(), plan.summary())
         raise typer.Exit
     from remask.experiments.running import run_trials  # torch
 
     with Store(path) as store:
         if how.output is not None:
             check_output(how.output, [path, *([source] if source else [])])
-        results = run_trials(store, configs, printer.applied_to(options))
+        results = run_trials(store, configs, _quietly(options, printer))
     if how.output is not None:  # first: printing may fail
         export(results, "json", how.output)
     if not results.ran:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from remask.config import Protocol
 from remask.data.classes import SplitError
 from remask.errors import RemaskError
 from remask.memory import StoredRows
 from remask.randomness import generator
-from remask.setting_types import Protocol
 
 if TYPE_CHECKING:
     from remask.data.benchmark import Benchmark

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from typing_extensions import override
 
+from remask.config import Precision
 from remask.engine.linear_stack import LinearStack, relu_chain
 from remask.engine.validation import require_bfloat16
 from remask.errors import RemaskError
@@ -34,7 +35,6 @@ from remask.nets.stacked import (
 )
 from remask.own_code import own_place
 from remask.randomness import torch_seed
-from remask.setting_types import Precision
 
 _LARGEST_GRADIENTS = 1 << 26  # numbers, a quarter of a GiB
 _PREDICTED_AT_ONCE = 64  # images whose activations stay in the cache: twice as fast as 512

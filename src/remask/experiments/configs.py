@@ -7,24 +7,30 @@ import itertools
 import math
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 from torch import nn
 
-from remask.config import COMMON_WEIGHTS, CONDITIONS, IDENTITY, TrialConfig
+from remask.config import (
+    COMMON_WEIGHTS,
+    CONDITIONS,
+    IDENTITY,
+    MaskValue,
+    TrialConfig,
+    read_mask,
+)
 from remask.data.benchmark import Benchmark, load_benchmark, same_benchmark, save_benchmark
 from remask.data.registry import BENCHMARKS, check_name
 from remask.engine.validation import check_method_settings
-from remask.errors import SettingsError, did_you_mean
+from remask.errors import SettingsError, describe_errors, did_you_mean
 from remask.files import AnyPath, read_limited
 from remask.methods import MASKED_NAMES, METHODS, Method, find_method
 from remask.nets.builders import NETS
 from remask.own_code import check_trusted, names_own_code
 from remask.papers.published import published_settings
-from remask.setting_types import INT64, MaskValue, describe_errors, read_mask, read_weights
 
 _MOST_TRIALS = 100_000
 _LARGEST_FILE = 1_000_000  # bytes
@@ -61,22 +67,11 @@ def read_config(path: AnyPath) -> dict[str, Any]:
     """The settings in a TOML file."""
     path = Path(path)
     try:
-        settings = tomllib.loads(read_limited(path, _LARGEST_FILE).decode())
+        return tomllib.loads(read_limited(path, _LARGEST_FILE).decode())
     except OSError as error:
         raise SettingsError(f"cannot read the config file {path}: {error.strerror}") from None
-    except RecursionError:
-        raise SettingsError(f"the config file {path} is nested too deeply") from None
-    except ValueError as error:  # also a number of thousands of digits
+    except (ValueError, RecursionError) as error:
         raise SettingsError(f"the config file {path} is not valid TOML: {error}") from None
-    if _has_giant(settings):  # Python cannot even print the largest ones
-        raise SettingsError(f"the config file {path} has a number beyond 64 bits")
-    return settings
-
-
-def _has_giant(value: object) -> bool:
-    if isinstance(value, dict | list):
-        return any(map(_has_giant, value.values() if isinstance(value, dict) else value))
-    return isinstance(value, int) and not -INT64 <= value < INT64
 
 
 def combine(given: Mapping[str, Any]) -> list[TrialConfig]:
@@ -100,19 +95,18 @@ def combine(given: Mapping[str, Any]) -> list[TrialConfig]:
     if not 0 <= seed < 2**62:
         raise SettingsError(f"seed = {seed}: must be in [0, 2**62)")
     overrides = _with_each_weight(rest)
-    axes: list[Sized] = [benchmarks, methods, masks or [None], buffers, overrides]
-    check_number(trials * math.prod(map(len, axes)))
+    cells = list(itertools.product(benchmarks, methods, buffers, overrides))
+    check_number(trials * len(cells) * len(masks or [None]))
+    seeds = range(seed, seed + trials)
     return [
         config
-        for benchmark, method, buffer, own in itertools.product(
-            benchmarks, methods, buffers, overrides
-        )
+        for benchmark, method, buffer, own in cells
         for config in trial_configs(
             benchmark=benchmark,
             method=method,
             masks=masks,
             buffer=buffer,
-            seeds=range(seed, seed + trials),
+            seeds=seeds,
             overrides=own,
         )
     ]
@@ -125,12 +119,27 @@ def _with_each_weight(rest: dict[str, Any]) -> list[dict[str, Any]]:
     weights = weights_in(rest)
     axes = [values if isinstance(values, LISTS) else [values] for values in weights.values()]
     check_number(math.prod(map(len, axes)))
-    if empty := [name for name, values in zip(weights, axes, strict=True) if not values]:
-        raise SettingsError(f"the weight {empty[0]} has no value")
+    for name, values in zip(weights, axes, strict=True):
+        if not values:
+            raise SettingsError(f"the weight {name} has no value")
     return [
         {**rest, "weights": dict(zip(weights, chosen, strict=True))}
         for chosen in itertools.product(*axes)
     ]
+
+
+def read_weights(texts: Iterable[object]) -> dict[str, list[float]]:
+    """Read weights given as `gamma=0.5`, or with several values as `gamma=0.5,1`."""
+    weights = {}
+    for text in texts:
+        name, _, values = str(text).partition("=")
+        try:
+            weights[name.strip()] = list(dict.fromkeys(map(float, values.split(","))))
+        except ValueError:
+            raise SettingsError(
+                f"invalid weight {text!r}; use NAME=VALUE, or NAME=VALUE,VALUE for several"
+            ) from None
+    return weights
 
 
 def weights_in(settings: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -221,8 +230,9 @@ def _settings_of(
     used = _FIELDS.difference(IDENTITY, _unused(kind))
     if unused := [name for name in overrides if name not in used]:
         raise SettingsError(f"{kind.title} has no setting {unused[0]!r}; it has {sorted(used)}")
-    needed = [*(["lr", "batch", "epochs"] if kind.trains_net else [])]
-    needed += ["replay_batch"] if kind.uses_replay_batch() else []
+    needed = ["lr", "batch", "epochs"] if kind.trains_net else []
+    if kind.uses_replay_batch():
+        needed.append("replay_batch")
     conditions = {name: overrides[name] for name in CONDITIONS if name in overrides}
     published = published_settings(benchmark, kind.name, buffer, **conditions)
     net = _NETS.get(benchmark, _DEFAULT_NET)
@@ -235,7 +245,7 @@ def _settings_of(
         settings |= {name: getattr(published, name) for name in needed}
         if "epochs" not in overrides and kind.learns == "tasks":
             settings["lr_drops"] = published.lr_drops  # for the published number of epochs
-    if missing := [name for name in needed if name not in settings and name not in overrides]:
+    if missing := [name for name in needed if name not in {**settings, **overrides}]:
         raise SettingsError(
             f"nothing is published for {kind.title} on {benchmark}: set {', '.join(missing)}"
         )

@@ -13,10 +13,10 @@ from pydantic import (
     model_validator,
 )
 
+from remask.config import OnCommandLine
 from remask.console import PlainConsole, errors, silence
-from remask.errors import SettingsError
+from remask.errors import SettingsError, describe_errors
 from remask.loggers import Logger, check_place
-from remask.setting_types import OnCommandLine, describe_errors
 
 _Path = Annotated[
     Path, BeforeValidator(lambda path: Path(path) if isinstance(path, os.PathLike) else path)

@@ -133,6 +133,24 @@ class Plan:
             f"measured speed of this hardware (docs/scaling.md).{data}"
         )
 
+    def as_json(self) -> dict[str, Any]:
+        """What commands print with --json."""
+        counted = ("trials", "stored", "to_run", "flops", "seconds")
+        return {
+            **{name: getattr(self, name) for name in ("trials", "to_run", "seconds", "flops")},
+            "stacks": len(self.stacks),
+            "at_once": self.at_once,
+            "data_to_fetch": self.lacking,
+            "cells": [
+                {
+                    "label": cell.label,
+                    "config": cell.config.model_dump(mode="json", exclude={"seed"}),
+                    **{name: getattr(cell, name) for name in counted},
+                }
+                for cell in self.cells
+            ],
+        }
+
     def __repr__(self) -> str:
         return f"{self.table()}\n{self.summary()}"
 

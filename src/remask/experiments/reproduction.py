@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from remask.config import CONDITIONS, TrialConfig
+from remask.config import CONDITIONS, TrialConfig, read_mask
 from remask.errors import SettingsError, UnknownNameError, unknown
 from remask.experiments.configs import several, trial_configs
 from remask.experiments.results import Compared, Results
@@ -29,7 +30,6 @@ from remask.reports.tables import (
     PlainTable,
     curve_table,
 )
-from remask.setting_types import read_mask
 from remask.store.cells import Cell
 
 
@@ -82,6 +82,20 @@ class Reproduction:
         """The comparison and the tables in Markdown."""
         tables = [table.markdown() + note for table, note in self.tables()]
         return "\n".join([self.compared.markdown(), *tables])
+
+    def as_json(self) -> dict[str, Any]:
+        """What commands print with --json."""
+        statements = [
+            {
+                "statement": ours.statement.text,
+                "section": ours.statement.section,
+                "ours": ours.finding,
+                "paper": paper.finding,
+            }
+            for ours, paper in zip(self.decided, self.by_the_paper, strict=True)
+        ]
+        compared = self.compared.as_json()
+        return {**self.results.as_json(), "compared": compared, "statements": statements}
 
     def __repr__(self) -> str:
         parts = [str(self.compared)]

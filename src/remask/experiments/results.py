@@ -1,6 +1,7 @@
 """The results of trials."""
 
 import importlib
+import math
 import shlex
 from collections import UserList
 from collections.abc import Iterable, Sequence
@@ -8,10 +9,7 @@ from html import escape
 from typing import Any
 
 from remask.config import CONDITIONS, IDENTITY, TrialConfig
-from remask.errors import (
-    MissingPackageError,
-    RemaskError,
-)
+from remask.errors import MissingPackageError, RemaskError
 from remask.experiments.configs import trial_configs
 from remask.methods import METHODS
 from remask.own_code import names_own_code
@@ -25,13 +23,8 @@ from remask.reports.comparison import (
     paper_cell,
 )
 from remask.reports.figures import plot
-from remask.reports.tables import (
-    PlainTable,
-    best_by_validation,
-    masks_chosen,
-    results_table,
-)
-from remask.store.cells import Cell, summarise
+from remask.reports.tables import PlainTable, best_by_validation, masks_chosen, results_table
+from remask.store.cells import Cell, summarise, summary_of
 from remask.store.export import column_types, flat_row
 
 NOTHING_PUBLISHED = (
@@ -55,6 +48,27 @@ class Compared(UserList[ComparedCell]):
         """The table and the summary in Markdown."""
         table = comparison_markdown(self.data) if self.data else ""
         return table + "\n".join(self.summary())
+
+    def as_json(self) -> list[dict[str, Any]]:
+        """What commands print with --json: our results beside the published figures, by cell."""
+        return [
+            {
+                **{name: getattr(cell.paper, name) for name in ("benchmark", "method", "buffer")},
+                "mask": "-inf" if cell.paper.mask == -math.inf else cell.paper.mask,
+                "label": cell.label,
+                "verdict": cell.verdict,
+                "figures": {
+                    name: {
+                        "ours": figure.ours and figure.ours._asdict(),
+                        "published": figure.published._asdict(),
+                        "p_different": figure.test and figure.test.p_different,
+                        "verdict": figure.verdict,
+                    }
+                    for name, figure in cell.figures.items()
+                },
+            }
+            for cell in self.data
+        ]
 
     def __repr__(self) -> str:
         table = [str(self.table())] if self.data else []
@@ -126,6 +140,15 @@ class Results(UserList[TrialRecord]):
         cells = [cell for cell in self.cells() if has_published_settings(cell.config)]
         compared = compare([paper_cell(cell) for cell in cells], cells)
         return Compared(cell for cell in compared if cell.figures)
+
+    def as_json(self) -> dict[str, Any]:
+        """What commands print with --json."""
+        return {
+            "ran": self.ran,
+            "cells": [cell.as_json() for cell in self.cells()],
+            "trials": [summary_of(record).as_json() for record in self.data],
+            "failures": self.failures,
+        }
 
     def __repr__(self) -> str:
         table = str(self.table()) if self.data else "No trials."

@@ -20,6 +20,7 @@ from remask.engine.choosing import candidates_of, fading_name
 from remask.engine.choosing import choice as choose_candidate
 from remask.engine.saved_nets import check_predictor
 from remask.engine.validation import check_config, check_open
+from remask.errors import describe_errors
 from remask.learner.folder import Tensors
 from remask.learner.manifest import Manifest
 from remask.learner.model import Model
@@ -29,7 +30,6 @@ from remask.learner.scoring import score_held_out, stack_log_probabilities
 from remask.learner.settings import AUTO, CLOSED_FORM, LINEAR, LearnerError, LearnerSettings
 from remask.methods import Method
 from remask.papers.published import published_settings
-from remask.setting_types import describe_errors
 
 NAME = "learner"
 """The benchmark and the net of a learner's trial configs."""

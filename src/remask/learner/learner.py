@@ -13,7 +13,7 @@ from remask.data.classes import checked_name, class_name
 from remask.data.readers import Labels
 from remask.data.texts import TextFile as TextFile
 from remask.data.user_data import Data
-from remask.errors import DataError
+from remask.errors import DataError, describe_errors
 from remask.files import AnyPath
 from remask.learner.candidates import check_settings
 from remask.learner.data import NO_ENCODER, lacks_encoder
@@ -36,7 +36,6 @@ from remask.learner.staging import OnProgress
 from remask.learner.training import Estimate, estimate
 from remask.learner.visit import VisitRun, stage_visit
 from remask.methods import Method
-from remask.setting_types import describe_errors
 
 if TYPE_CHECKING:
     pass

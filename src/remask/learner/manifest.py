@@ -12,12 +12,12 @@ from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BaseModel, Field, model_validator
 
+from remask.config import Name
 from remask.data.readers import InputFormat
 from remask.errors import printable
 from remask.files import read_limited, write_atomically
 from remask.learner.results import Calibration, HeadName, Record, StoredName, Visit
 from remask.learner.settings import RESTORE, LearnerError, LearnerSettings, damaged
-from remask.setting_types import Name
 
 MANIFEST = "learner.json"
 FILE_NAME = r"(state|given|samples|statistics)-[0-9]{6,12}(-[0-9]{1,7})?\.(safetensors|npy)"

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
+from remask.config import MaskValue, Name, OnCommandLine, read_mask, write_mask
 from remask.errors import RemaskError
-from remask.setting_types import MaskValue, Name, OnCommandLine, read_mask, write_mask
 
 AUTO, NONE = "auto", "none"
 OWN_MODULE, LINEAR = "own module", "linear"

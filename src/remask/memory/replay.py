@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from remask.config import MemoryPolicy
 from remask.memory.policies import SPARSE, ClassBalance, Integers, Places, fair_shares, merge
 from remask.memory.replay_samples import (
     PREFIX,
@@ -19,7 +20,6 @@ from remask.memory.replay_samples import (
 )
 from remask.memory.reservoir import offer_slots
 from remask.randomness import generator
-from remask.setting_types import MemoryPolicy
 
 _POLICIES = get_args(MemoryPolicy)
 _ALWAYS = {"classes", "offered", "counters", "made_with"}

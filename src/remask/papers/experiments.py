@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
+from remask.config import MaskValue, Protocol
 from remask.errors import UnknownNameError, unknown
 from remask.names import system_name
 from remask.papers.published import Claim, claims, read_data
-from remask.setting_types import MaskValue, Protocol
 
 ABLATION_MASKS = (-math.inf, -1e9, -1e6, -1e3, -10.0, -5.0, -2.0, -1.0, 0.0)
 _OWN_RUNS = "paper-dagger"

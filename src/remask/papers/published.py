@@ -7,7 +7,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from remask.setting_types import Protocol
+from remask.config import Protocol
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from importlib.resources import files
 from operator import itemgetter
 from typing import Any
 
-from remask.config import TrialConfig
+from remask.config import TrialConfig, write_mask
 from remask.papers.experiments import PaperCell, experiments_of, statements
 from remask.record import TrialRecord
 from remask.reports.comparison import (
@@ -30,7 +30,6 @@ from remask.reports.figures import page_figures
 from remask.reports.figures.description import FAVOURITES, HEAT, PALETTE, Systems, mask_name
 from remask.reports.measures import ALL_MEASURES, CONTRAST_TEST, cell_value, contrasts, place_of
 from remask.reports.tables import by_data, chosen_by_validation, shown_measures
-from remask.setting_types import write_mask
 from remask.store.cells import COSTS, Cell, Spread, TrialSummary
 
 _STYLES = ("page.css", "results.css", "figures.css")

@@ -13,17 +13,17 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from remask.config import TrialConfig
+from remask.config import MaskValue, TrialConfig
 from remask.data.classes import Tasks
 from remask.metrics import CURVE_METRICS, METRICS, AccuracyCurve, binned_calibration_error
 from remask.names import system_name
 from remask.record import TrialRecord, write_moment
-from remask.setting_types import MaskValue
 
 _Item = TypeVar("_Item")
 _Key = TypeVar("_Key", bound=Hashable)
 _SHOWN = ("benchmark", "method", "mask", "buffer")
 """The settings that a table always shows."""
+_PRINTED = ("benchmark", "system", "buffer", "seed", "status", "error", "seconds")
 _MATRICES = ("class_il", "task_il", "validation_class_il", "validation_task_il")
 _CURVES = ("class_il", "task_il")
 SCORES = (
@@ -135,6 +135,12 @@ class TrialSummary(NamedTuple):
     def system(self) -> str:
         """The method with its mask, as tables print it."""
         return system_name(self.method, self.mask, self.title)
+
+    def as_json(self) -> dict[str, object]:
+        """What commands print of a trial with --json; without metrics that are not defined."""
+        shown = {name: getattr(self, name) for name in _PRINTED}
+        scores = {name: value for name, value in self.scores.items() if not math.isnan(value)}
+        return {"hash": self.config_hash, **shown, "scores": scores}
 
 
 def summary_of(record: TrialRecord) -> TrialSummary:
@@ -250,6 +256,19 @@ class Cell:
         """The costs of a trial, see COSTS; NaN where one is unknown."""
         found = {name: [getattr(record, name) for record in self.finished] for name in COSTS}
         return {n: spread(math.nan if v is None else v for v in found[n]) for n in found}
+
+    def as_json(self) -> dict[str, object]:
+        """What commands print of a cell with --json; without metrics that are not defined."""
+        return {
+            "label": self.label,
+            "config": self.config.model_dump(mode="json", exclude={"seed"}),
+            **{status: self.ended[status] for status in ("finished", "diverged", "failed")},
+            "scores": {
+                name: {"mean": spread.mean, "std": spread.std}
+                for name, spread in self.spreads.items()
+                if not math.isnan(spread.mean)
+            },
+        }
 
 
 _Trial = tuple[TrialSummary, TrialRecord | None]

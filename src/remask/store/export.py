@@ -15,11 +15,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from remask.config import TrialConfig
-from remask.errors import UnknownNameError, unknown
+from remask.errors import UnknownNameError, describe_errors, unknown
 from remask.files import AnyPath, DurabilityError, read_limited
 from remask.outputs import write_output
 from remask.record import TrialRecord
-from remask.setting_types import describe_errors
 from remask.store.cells import SCORES, scores, summarise, summary_of
 from remask.store.database import StoreError
 from remask.store.latex import latex_table

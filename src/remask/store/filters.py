@@ -7,11 +7,11 @@ from typing import Annotated, Any, NamedTuple, get_args
 
 from pydantic import AfterValidator, BeforeValidator, TypeAdapter, ValidationError
 
+from remask.config import Integer, Mask
 from remask.errors import UnknownNameError, nearest, unknown
 from remask.names import TITLES, systems_named, unknown_method
 from remask.own_code import names_own_code
 from remask.record import Status, write_moment
-from remask.setting_types import Integer, Mask
 from remask.store.database import StoreError
 
 

@@ -16,9 +16,10 @@ from typing import Any, Self, TypeVar, get_args, get_type_hints
 
 from pydantic import ValidationError
 
+from remask.config import MaskValue
+from remask.errors import describe_errors
 from remask.files import AnyPath
 from remask.record import Status, TrialRecord
-from remask.setting_types import MaskValue, describe_errors
 from remask.store.cells import SCORES, TrialSummary, cell_config, summary_of
 from remask.store.database import (
     IMMUTABLE,
