@@ -84,12 +84,11 @@ def digits_config(config: MakeConfig) -> MakeConfig:
         ({"benchmark": "split-mnist"}, "'split-mnist', but the benchmark given is 'split-digits'"),
         ({"benchmark": "split-mnist", "limit": 5}, "the benchmark given is 'split-digits'"),
         ({"benchmark": "my_data:digits"}, "the benchmark given is 'split-digits'"),
-        ({"tasks": 2}, "tasks=2, but the benchmark given has 5 tasks"),
-        ({"class_order": 3}, "class_order=3, but the benchmark given has the order"),
-        ({"class_order": (1, 0, *range(2, 10))}, "has the order [0, 1, 2,"),
-        ({"limit": 5}, "limit=5, but the benchmark given has up to 147 samples of a class"),
+        ({"tasks": 2}, "tasks=2, but the benchmark given was loaded without tasks"),
+        ({"class_order": 3}, "class_order=3, but the benchmark given was loaded without"),
+        ({"limit": 5}, "limit=5, but the benchmark given was loaded without limit"),
     ],
-)  # fmt: skip
+)
 def test_a_config_of_another_benchmark_is_refused(
     digits_config: MakeConfig, digits: Benchmark, says: dict[str, Any], message: str
 ) -> None:
@@ -122,7 +121,7 @@ def test_a_benchmark_with_another_split_needs_it_in_the_config(
     digits_config: MakeConfig, split: dict[str, Any]
 ) -> None:
     benchmark = load_benchmark("split-digits", **split)
-    with pytest.raises(ContradictionError, match=f"was loaded with {next(iter(split))}="):
+    with pytest.raises(ContradictionError, match=f"loaded with {next(iter(split))}="):
         TrialStack([digits_config()], benchmark)
     next(TrialStack([digits_config(**split)], benchmark).run())
 
@@ -154,7 +153,7 @@ def test_a_method_is_not_run_under_the_name_of_another(
     if right:
         next(TrialStack([single], tiny, method=given).run())
         return
-    with pytest.raises(ContradictionError, match=f"'{name}', but .* {given.__name__}\\."):
+    with pytest.raises(ContradictionError, match=f"'{name}', but method='{given.__name__}'"):
         TrialStack([single], tiny, method=given)
 
 
@@ -175,5 +174,5 @@ def test_a_net_is_not_run_under_the_name_of_another(
     if right:
         next(TrialStack([single], tiny, build_net=given).run())
         return
-    with pytest.raises(ContradictionError, match=f"net='{name}'.*another builder is given"):
+    with pytest.raises(ContradictionError, match=f"net='{name}', but net=.* is given"):
         TrialStack([single], tiny, build_net=given)

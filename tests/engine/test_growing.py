@@ -282,5 +282,5 @@ def test_a_checkpoint_that_grew_too_far_or_otherwise_is_refused(
         with pytest.raises(CheckpointError, match="does not fit this run"):
             load({**fine, **change})
     monkeypatch.setattr(checkpoints, "_MOST_GROWTH", 100)
-    with pytest.raises(CheckpointError, match="bytes, at most 108 are expected"):
+    with pytest.raises(CheckpointError, match="404 bytes, where at most 108 are expected"):
         load(fine)

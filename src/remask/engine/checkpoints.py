@@ -11,7 +11,6 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from io import BufferedReader
 from pathlib import Path
 
 import safetensors.torch
@@ -21,9 +20,9 @@ from torch import Tensor
 
 from remask.errors import RemaskError
 from remask.files import (
-    DurabilityError,
     make_folder,
-    open_regular,
+    read_limited,
+    refusal,
     remove_quietly,
     remove_stale_temporaries,
     write_atomically,
@@ -32,8 +31,10 @@ from remask.files import (
 _NAME = re.compile(r"checkpoint-([0-9]{8,18})\.safetensors")
 _FORMAT = 1
 _MARK = b'{"__metadata__":{"remask":"'
+_LENGTH_BYTES = 8  # of the header, at the beginning
+_AT = _LENGTH_BYTES + len(_MARK)  # the place of the digest
 _ZEROS = b"0" * 64
-_LENGTH_BYTES = 8
+_MOST_BYTES = 1 << 50
 _MOST_GROWTH = 1 << 30  # bytes of a file beyond the tensors that are expected
 _REMEDY = "Choose another folder, or remove it to start from the beginning."
 
@@ -77,10 +78,8 @@ class CheckpointFolder:
     """
 
     def __init__(self, folder: Path, identity: str) -> None:
-        self._folder = folder
-        self._identity = identity
-        self._last_good: Path | None = None
-        self._loaded = False
+        self._folder, self._identity = folder, identity
+        self._latest: Path | None = None  # the one that was saved or loaded last
 
     def save(
         self,
@@ -97,7 +96,7 @@ class CheckpointFolder:
         make_folder(self._folder)
         remove_stale_temporaries(self._folder)
         older = checkpoints_in(self._folder)
-        if older and not self._loaded:
+        if older and self._latest is None:
             raise CheckpointError(
                 f"{self._folder} holds checkpoints that were not loaded. Choose another folder, "
                 f"or remove them."
@@ -105,12 +104,10 @@ class CheckpointFolder:
         number = max(older, default=0) + 1
         path = self._folder / f"checkpoint-{number:08d}.safetensors"
         write_atomically(path, data, private=True)  # it holds samples
-        # A damaged one must not replace the last good one.
-        kept = self._last_good or older.get(number - 1)
         for old in older.values():
-            if old != kept:
+            if old != self._latest:  # newer ones are damaged
                 remove_quietly(old)
-        self._last_good, self._loaded = path, True
+        self._latest = path
         return number
 
     def load(
@@ -122,42 +119,35 @@ class CheckpointFolder:
     ) -> Checkpoint | None:
         """Load the newest intact state; None if none was ever saved.
 
-        The saved tensors must have the names, types and shapes of `expected`. Tensors whose names
-        begin with `growing` may have another shape with as many axes (see `TrialStack.growing`),
-        and those that begin with `optional` are not checked. A file that is more than 1 GiB larger
-        than `expected` is not read. Raises CheckpointError if all are damaged, or if the newest
-        intact one belongs to another run or a newer remask. Deletes nothing.
+        The saved tensors must fit `expected`, see `check_fit`; those whose names begin with
+        `optional` are not checked. A file that is more than 1 GiB larger than `expected` is not
+        read. Raises CheckpointError if all are damaged, or if the newest intact one belongs to
+        another run or a newer remask. Deletes nothing.
         """
         limit = sum(tensor.nbytes for tensor in expected.values()) + _MOST_GROWTH
         damages = []
         for number, path in reversed(checkpoints_in(self._folder).items()):
             try:
-                note, tensors = _read(path, limit)
+                note, tensors = _decode(_read(path, limit))
                 _check_run(note, self._identity)
-                saved, own = (
-                    {
-                        name: tensor
-                        for name, tensor in named.items()
-                        if not name.startswith(optional)
-                    }
-                    for named in (tensors, expected)
+                own, saved = (
+                    {name: value for name, value in named.items() if not name.startswith(optional)}
+                    for named in (expected, tensors)
                 )
                 check_fit(saved, own, "this run", growing)
             except _DamagedError as error:
                 damages.append(f"{path} is damaged: {error}.")
                 continue
             except ValueError as error:
-                raise CheckpointError(
-                    " ".join([*damages, f"{path} does not fit this run: {error!s:.500}. {_REMEDY}"])
-                ) from error
-            self._last_good, self._loaded = path, True
+                problem = f"{path} does not fit this run: {error!s:.500}. {_REMEDY}"
+                raise CheckpointError(" ".join([*damages, problem])) from error
+            self._latest = path
             return Checkpoint(tensors, note.position, note.extra, number, tuple(damages))
         if damages:
             raise CheckpointError(
                 f"no checkpoint can be read. {' '.join(damages)} Nothing was deleted. Restore a "
                 f"copy, or remove them to start from the beginning."
             )
-        self._loaded = True
         return None
 
 
@@ -196,26 +186,18 @@ def checkpoints_in(folder: Path) -> dict[int, Path]:
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise DurabilityError(
-            f"cannot list {folder}: {error.strerror}. Fix its permissions, or choose another "
-            f"folder."
-        ) from error
+        raise refusal("list", folder, error) from error
     matches = (_NAME.fullmatch(name) for name in names)
-    found = {int(match[1]): folder / match[0] for match in matches if match}
-    return dict(sorted(found.items()))
+    return dict(sorted((int(match[1]), folder / match[0]) for match in matches if match))
 
 
 def damage_of(path: Path) -> str | None:
     """What is wrong with a checkpoint according to its checksum; None if nothing is."""
     try:
-        with open_regular(path) as stream:
-            _check_digest(stream)
-    except FileNotFoundError:  # its run has saved newer ones meanwhile
-        return None
+        _read(path, _MOST_BYTES)
     except _DamagedError as error:
-        return str(error)
-    except OSError as error:
-        return f"cannot be read, {error.strerror}"
+        # Unless its run has saved newer ones meanwhile.
+        return str(error) if path.exists() else None
     return None
 
 
@@ -235,50 +217,36 @@ def _encode(
         name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
         for name, tensor in tensors.items()
     }
+    data = safetensors.torch.save(plain, {"remask": _ZEROS.decode() + text})
+    return data[:_AT], _digest(data), memoryview(data)[_AT + len(_ZEROS) :]
+
+
+def _digest(data: bytes) -> bytes:
+    """The digest of a file with zeros in its place, in hex."""
+    digest = hashlib.sha256(data[:_AT] + _ZEROS)
+    digest.update(memoryview(data)[_AT + len(_ZEROS) :])
+    return digest.hexdigest().encode()
+
+
+def _read(path: Path, most_bytes: int) -> bytes:
+    """Read a file whose digest is right."""
     try:
-        return _seal(safetensors.torch.save(plain, {"remask": _ZEROS.decode() + text}))
-    except BaseException as error:
-        if type(error).__name__ == "PanicException":  # safetensors is out of memory
-            raise MemoryError(f"not enough memory to build a checkpoint: {error}") from error
-        raise
-
-
-def _seal(data: bytes) -> tuple[bytes, bytes, memoryview]:
-    """Replace the zeros in a safetensors file by its digest."""
-    at = _LENGTH_BYTES + len(_MARK)
-    digest = hashlib.sha256(data).hexdigest().encode()
-    return data[:at], digest, memoryview(data)[at + len(digest) :]
-
-
-def _check_digest(stream: BufferedReader) -> None:
-    """Raise _DamagedError unless a file has its own digest."""
-    start, written = stream.read(_LENGTH_BYTES + len(_MARK)), stream.read(len(_ZEROS))
-    digest = hashlib.sha256(start + _ZEROS)
-    hashlib.file_digest(stream, lambda: digest)
-    if not start.endswith(_MARK) or digest.hexdigest().encode() != written:
-        raise _DamagedError("its checksum is wrong")
-
-
-def _read(path: Path, most_bytes: int) -> tuple[_Note, dict[str, Tensor]]:
-    """Read a file if its size and digest are right."""
-    try:
-        with open_regular(path) as stream:
-            size = os.fstat(stream.fileno()).st_size
-            if size > most_bytes:
-                raise _DamagedError(f"it has {size} bytes, at most {most_bytes} are expected")
-            _check_digest(stream)
-            stream.seek(0)
-            data = stream.read(size)
+        data = read_limited(path, most_bytes)
     except OSError as error:
         raise _DamagedError(f"cannot be read, {error.strerror}") from error
+    if data[_LENGTH_BYTES:_AT] != _MARK or data[_AT : _AT + len(_ZEROS)] != _digest(data):
+        raise _DamagedError("its checksum is wrong")
+    return data
+
+
+def _decode(data: bytes) -> tuple[_Note, dict[str, Tensor]]:
     try:
         tensors = safetensors.torch.load(data)
         length = int.from_bytes(data[:_LENGTH_BYTES], "little")
         header = json.loads(data[_LENGTH_BYTES : _LENGTH_BYTES + length])
-        note = _Note.model_validate_json(header["__metadata__"]["remask"][len(_ZEROS) :])
+        return _Note.model_validate_json(header["__metadata__"]["remask"][len(_ZEROS) :]), tensors
     except Exception as error:  # the parser has its own, and odd values make torch raise others
         raise _DamagedError(f"not a checkpoint, {_shown(error)}") from error
-    return note, tensors
 
 
 def _check_run(note: _Note, identity: str) -> None:

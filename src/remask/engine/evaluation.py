@@ -3,8 +3,11 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from remask.data.tasks import DataDescription, Subset
@@ -40,20 +43,6 @@ class _TestSet:
     """bool [K]: those of the task."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Chunk:
-    """Samples that share a forward pass."""
-
-    inputs: Tensor
-    """As the networks see them, [B, *shape] or [S, B, *shape]."""
-    labels: Tensor
-    """int64 [B]."""
-    owners: Tensor
-    """int64 [B]: the index of each sample's task among the tasks that are measured."""
-    task: int
-    """The task of the samples, or the latest one if they are of several."""
-
-
 class Evaluator:
     """Measures a method's accuracy on the tasks of a stream, and stores it.
 
@@ -68,7 +57,7 @@ class Evaluator:
         *,
         per_class: int | None = None,
     ) -> None:
-        self._data, self._device, self._per_class = data, device, per_class
+        self._device, self._per_class, self._classes = device, per_class, data.num_classes
         self._normalise = data.normaliser(device)
         self._sets: dict[int, _TestSet] = {}
         # On the device, so that no step waits for it.
@@ -113,43 +102,58 @@ class Evaluator:
         classes = torch.stack([self._sets[task].classes for task in tasks])
         shape = (len(self.accuracy), 2, len(tasks))
         right = torch.zeros(shape, dtype=torch.int64, device=self._device)
-        for chunk in self._chunks(tasks, together=class_il):
-            rated = scores(chunk.inputs, chunk.task)
-            among_own = rated.masked_fill(~classes[chunk.owners], float("-inf"))
+        for rated, labels, owners in self._rate(scores, tasks, together=class_il):
+            among_own = rated.masked_fill(~classes[owners], float("-inf"))
             for kind, some in enumerate((rated, among_own)):
-                correct = (some.argmax(-1) == chunk.labels).long()
-                right[:, kind].index_add_(1, chunk.owners, correct)
+                right[:, kind].index_add_(1, owners, (some.argmax(-1) == labels).long())
         # In float64, and divided last, so that all right is exactly 100.
         percent = right.double() * 100 / sizes
         first = 0 if class_il else 1
         self.accuracy[:, first:, row, tasks] = percent[:, first:]
 
     @torch.no_grad()
-    def answers(self, scores: Scores, *, class_il: bool, confidence: bool) -> "StackAnswers":
-        """Predictions on all test samples. All K classes compete.
+    def answers(
+        self, scores: Scores, *, class_il: bool, confidence: bool
+    ) -> list[tuple[Answers, list[float]]]:
+        """Each trial's predictions on all test samples, and mean probability of each true class.
 
-        Without `class_il`, predictions of a method that is given the task are not counted; without
-        `confidence`, scores are not logits, and there are no probabilities.
+        All K classes compete. Without `class_il`, predictions of a method that is given the task
+        are not counted; without `confidence`, scores are not logits, and probabilities are NaN.
         """
-        every_label = torch.cat([test.labels for test in self._sets.values()])
-        per_class = torch.bincount(every_label, minlength=self._data.num_classes)
-        found = StackAnswers(len(self.accuracy), per_class)
-        for chunk in self._chunks(list(self._sets), together=class_il):
-            rated = scores(chunk.inputs, chunk.task)
-            if class_il:
-                found.count(rated, chunk.labels)
+        chunks = []  # per sample: the prediction, the probabilities of the truth and of the answer
+        for rated, labels, _ in self._rate(scores, [*self._sets], together=class_il):
+            # Trial by trial: the rounding of a stacked softmax depends on the stack.
+            probabilities = torch.stack([own.softmax(-1) for own in rated])
+            of_truth = probabilities.gather(-1, labels.expand(len(rated), -1).unsqueeze(-1))
+            sure, surest = probabilities.max(-1)
+            chunks.append((rated.argmax(-1), of_truth.squeeze(-1), sure, surest == labels))
+        parts = [torch.cat(part, dim=1).cpu().numpy() for part in zip(*chunks, strict=True)]
+        truth = torch.cat([test.labels for test in self._sets.values()]).cpu().numpy()
+        found = []
+        for guesses, of_truth, sure, right in zip(*parts, strict=True):
+            fields: dict[str, Any] = {}
+            means = np.full(self._classes, np.nan)
+            if class_il and self._classes <= _MOST_CLASSES:
+                pairs = np.bincount(truth * self._classes + guesses, minlength=self._classes**2)
+                fields["confusion"] = pairs.reshape(self._classes, -1).tolist()
             if confidence:
-                # Trial by trial: the rounding of a stacked softmax depends on the stack.
-                sure = torch.stack([own.softmax(-1) for own in rated])
-                found.add_probabilities(sure, chunk.labels)
+                sums, counts = (
+                    np.bincount(truth, weights, minlength=self._classes)
+                    for weights in (of_truth, None)
+                )
+                np.divide(sums, counts, out=means, where=counts > 0)
+                fields |= _bins(np.nan_to_num(sure.astype(np.float64)), right)
+            found.append((Answers(**fields), means.tolist()))
         return found
 
-    def _chunks(self, tasks: Sequence[int], *, together: bool) -> Iterator[_Chunk]:
-        """The samples of tasks in order, in chunks; with `together`, across tasks.
+    def _rate(
+        self, scores: Scores, tasks: Sequence[int], *, together: bool
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yield scores [S, B, K], labels [B] and owners [B] of the samples of tasks, in order.
 
-        One forward per chunk: many small tasks of a benchmark cost as much as one large task. A
-        chunk's content depends only on the tasks, so the bits of a trial do not depend on its
-        stack.
+        The owner is the index of a sample's task among `tasks`. With `together`, tasks share
+        forwards: many small tasks of a benchmark cost as much as one large task. A chunk's content
+        depends only on the tasks, so the bits of a trial do not depend on its stack.
         """
         for _, group in groupby(
             range(len(tasks)), lambda own: id(self._sets[tasks[own]].inputs) if together else own
@@ -164,61 +168,20 @@ class Evaluator:
             for start in range(0, len(labels), _ROWS_AT_ONCE):
                 some = slice(start, start + _ROWS_AT_ONCE)
                 inputs = fetch(tests[0].inputs, places[..., some], self._device)
-                yield _Chunk(self._normalise(inputs), labels[some], owner[some], task)
+                yield scores(self._normalise(inputs), task), labels[some], owner[some]
 
 
-class StackAnswers:
-    """The predictions of S trials on a test set, summed up."""
-
-    def __init__(self, trials: int, per_class: Tensor) -> None:
-        """`per_class` is the number of samples of each class, int64 [K]."""
-        device, classes = per_class.device, len(per_class)
-        kept = classes if classes <= _MOST_CLASSES else 0
-        self._per_class = per_class
-        # The probabilities of the true class, summed per class.
-        self._sums = torch.zeros(trials, classes, dtype=torch.float64, device=device)
-        # Predictions (last axis) by class.
-        self._confusion = torch.zeros(trials, kept, kept, dtype=torch.int64, device=device)
-        # By the probability of a prediction: how many, their probabilities, how many are right.
-        bins = (3, trials, CALIBRATION_BINS)
-        self._bins = torch.zeros(bins, dtype=torch.float64, device=device)
-
-    def count(self, rated: Tensor, labels: Tensor) -> None:
-        """Count predictions by class."""
-        trials, classes, _ = self._confusion.shape
-        if classes:
-            trial = torch.arange(trials, device=rated.device).unsqueeze(1)
-            places = ((trial * classes + labels) * classes + rated.argmax(-1)).flatten()
-            self._confusion.view(-1).index_add_(0, places, torch.ones_like(places))
-
-    def add_probabilities(self, probabilities: Tensor, labels: Tensor) -> None:
-        """Sum up the probabilities of the true classes and of the predictions."""
-        truth = labels.expand(len(probabilities), -1).unsqueeze(-1)
-        of_truth = probabilities.gather(-1, truth).squeeze(-1).double()
-        self._sums.index_add_(1, labels, of_truth)
-        sure, answer = probabilities.max(-1)
-        sure = sure.double().nan_to_num(0.0)  # of a trial that has diverged
-        bins = (sure * CALIBRATION_BINS).long().clamp(max=CALIBRATION_BINS - 1)
-        parts = torch.ones_like(sure), sure, (answer == labels).double()
-        for total, values in zip(self._bins, parts, strict=True):
-            total.scatter_add_(1, bins, values)
-
-    def confidence(self, trial: int) -> list[float]:
-        """The mean probability of the true class, for each class; NaN without probabilities."""
-        known = self._bins[0, trial].any()
-        means = torch.where(known, self._sums[trial] / self._per_class, torch.nan)
-        return means.tolist()
-
-    def of_trial(self, trial: int) -> Answers:
-        """The predictions of one trial."""
-        confusion = self._confusion[trial]
-        counts, sure, right = self._bins[:, trial].tolist()
-        return Answers(
-            confusion=confusion.tolist() if bool(confusion.any()) else [],
-            counts=[int(count) for count in counts] if any(counts) else [],
-            confidence=sure if any(counts) else [],
-            right=[int(count) for count in right] if any(counts) else [],
-        )
+def _bins(sure: NDArray[np.float64], right: NDArray[np.bool_]) -> dict[str, list[float]]:
+    """Count predictions by their probability, as `Answers` does."""
+    bins = (sure * CALIBRATION_BINS).astype(np.int64).clip(max=CALIBRATION_BINS - 1)
+    counts, confidence, correct = (
+        np.bincount(bins, weights, minlength=CALIBRATION_BINS) for weights in (None, sure, right)
+    )
+    return {
+        "counts": counts.tolist(),
+        "confidence": confidence.tolist(),
+        "right": correct.astype(np.int64).tolist(),
+    }
 
 
 def samples_per_class(num_classes: int) -> int:

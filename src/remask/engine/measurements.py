@@ -208,59 +208,54 @@ class Measurements:
             raise StreamError("nothing has been learnt yet: call learn() first")
         for name, evaluator in stream.evaluators.items():
             evaluator.grow(len(self._points) if name == "curve" else len(tasks), len(tasks))
-        log = self._log
-        losses = [] if log is None else log.of_trials(self._networks_in, stream.number)
+        losses = [] if self._log is None else self._log.of_trials(self._networks_in, stream.number)
         answers = None
         if learnt == len(stream.tasks) and (method.class_il or method.confidence):
             answers = stream.evaluators["test"].answers(
                 method.scores, class_il=method.class_il, confidence=method.confidence
             )
-        diverged_at, title = self.diverged_at, str(method.title)
+        unanswered = None, [torch.nan] * stream.data.num_classes
+        diverged_at, choices, title = self.diverged_at, self.choices, str(method.title)
         seconds = (datetime.now(UTC) - self._started).total_seconds()
         origin = provenance()
         origin["machine"] |= {"engine": engine}
-        return [
-            TrialRecord(
+        records = []
+        for trial, (config, net) in enumerate(zip(self._configs, self.networks, strict=True)):
+            answered, confidence = unanswered if answers is None else answers[net]
+            record = TrialRecord(
                 config=config,
                 title=None if title == title_of(config.method) else title,
                 status="finished" if diverged_at[trial] is None else "diverged",
                 diverged_at=diverged_at[trial],
                 **self._accuracies(net),
-                confidence=[torch.nan] * stream.data.num_classes
-                if answers is None
-                else answers.confidence(net),
-                answers=None if answers is None else answers.of_trial(net),
-                memory_bytes=self.memory_bytes,
+                confidence=confidence,
+                answers=answered,
+                memory_bytes=self._memory_bytes(),
                 losses=losses[trial] if losses else None,
-                choices=chosen,
+                choices=choices[trial],
                 tasks=tasks,
                 class_names=stream.data.class_names,
                 started=self._started,
                 seconds=seconds / len(self._configs),
                 **origin,
             )
-            for trial, (config, net, chosen) in enumerate(
-                zip(self._configs, self.networks, self.choices, strict=True)
-            )
-        ]
+            records.append(record)
+        return records
 
     def _accuracies(self, net: int) -> dict[str, Any]:
         """The fields of a record with the accuracies of one network."""
-        found = {n: own.accuracy[net].tolist() for n, own in self._stream.evaluators.items()}
-        fields: dict[str, Any] = dict(zip(("class_il", "task_il"), found["test"], strict=True))
-        if "validation" in found:
-            names = "validation_class_il", "validation_task_il"
-            fields |= dict(zip(names, found["validation"], strict=True))
-        if "curve" in found:
-            steps, learning = self._points.T.tolist()
-            class_il, task_il = found["curve"]
-            fields["curve"] = Curve(
-                steps=steps, learning=learning, class_il=class_il, task_il=task_il
-            )
+        fields: dict[str, Any] = {}
+        for name, evaluator in self._stream.evaluators.items():
+            prefix = "validation_" if name == "validation" else ""
+            class_il, task_il = evaluator.accuracy[net].tolist()
+            found = {f"{prefix}class_il": class_il, f"{prefix}task_il": task_il}
+            if name == "curve":
+                steps, learning = self._points.T.tolist()
+                found = {"curve": Curve(steps=steps, learning=learning, **found)}
+            fields |= found
         return fields
 
-    @property
-    def memory_bytes(self) -> int:
+    def _memory_bytes(self) -> int:
         """The size of what each trial stores between tasks beside its net.
 
         Samples, logits and copies of nets; rows of a benchmark count as the samples they refer to.
@@ -269,11 +264,10 @@ class Measurements:
         stores = [method.state(), {} if reservoir is None else reservoir.state()]
         kept = sum(tensor.nbytes for store in stores for tensor in store.values())
         kept //= len(self._configs)
-        if method.memory is None or stream.open:
-            return kept
         inputs = stream.samples.inputs
-        row_bytes = inputs[:1].nbytes if isinstance(inputs, Tensor) else 0
-        return kept + method.memory.filled * row_bytes
+        if method.memory is None or stream.open or not isinstance(inputs, Tensor):
+            return kept
+        return kept + method.memory.filled * inputs[:1].nbytes
 
     def state(self) -> dict[str, Tensor]:
         """The tensors to save and restore; the live ones, not copies."""

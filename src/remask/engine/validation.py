@@ -7,14 +7,13 @@ import faulthandler
 import functools
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 
 import torch
 
 from remask.config import COMMON_WEIGHTS, TrialConfig
 from remask.data.benchmark import Benchmark
-from remask.data.classes import ordered_classes
 from remask.data.tasks import DataDescription, StreamError, check_share
 from remask.engine.choosing import held_out_places
 from remask.errors import RemaskError, SettingsError
@@ -53,21 +52,11 @@ def check_stack(
     for config in configs:
         check_config(config, kind, source)
     _check_benchmark(first, source)
-    registered = first.method in METHODS or first.method in MASKED_NAMES
-    if method is not None and _is_another(first.method, method, method.name, registered):
-        raise ContradictionError(
-            f"the config has method={first.method!r}, but the class given is "
-            f"{method.__qualname__}. Use method={(method.name or method.__name__)!r}, or leave the "
-            f"class out."
-        )
-    own = next((name for name, known in NETS.items() if known is build_net), None)
-    registered = first.net.partition(":")[0] in NETS
-    if build_net is not None and _is_another(first.net, build_net, own, registered):
-        own = getattr(build_net, "__name__", "my-net")
-        raise ContradictionError(
-            f"the config has net={first.net!r}, but another builder is given, {own}. Use a name of "
-            f"its own, such as net={own!r}, or leave the builder out."
-        )
+    if method is not None:
+        _check_name("method", first.method, method, {**METHODS, **MASKED_NAMES}, method.name)
+    if build_net is not None:
+        known = next((name for name, own in NETS.items() if own is build_net), None)
+        _check_name("net", first.net, build_net, NETS, known)
     return kind
 
 
@@ -167,49 +156,38 @@ def check_earlier_samples(
 
 
 def _check_benchmark(config: TrialConfig, benchmark: Benchmark | DataDescription) -> None:
-    """Refuse a config of other data, tasks, class order or limit than the benchmark has."""
-    if config.benchmark != benchmark.name:
+    """Refuse a config of other data, tasks, class order, limit or borders than the benchmark's."""
+    name = config.benchmark
+    if name != benchmark.name:
         raise ContradictionError(
-            f"the config has benchmark={config.benchmark!r}, but the benchmark given is "
-            f"{benchmark.name!r}. Use benchmark={benchmark.name!r}, or give "
-            f"load_benchmark({config.benchmark!r})."
+            f"the config has benchmark={name!r}, but the benchmark given is {benchmark.name!r}. "
+            f"Use benchmark={benchmark.name!r}, or give load_benchmark({name!r})."
         )
     if isinstance(benchmark, DataDescription):
         return
-    split = config.split
-    for name, asked in benchmark.asked:
-        if split[name] is None:
+    asked = dict(benchmark.asked)
+    for setting, value in config.split.items():
+        if value != asked.get(setting):
+            loaded = f"{setting}={asked[setting]!r}" if setting in asked else f"without {setting}"
             raise ContradictionError(
-                f"the benchmark given was loaded with {name}={asked!r}; set it in the config, too."
-            )
-    order = [label for task in benchmark.tasks for label in task]
-    parts = benchmark.train_labels, benchmark.test_labels
-    most = max(int(torch.bincount(labels).max()) for labels in parts)
-    other_borders = bool(config.blur) and dict(benchmark.asked).get("blur") != config.blur
-    other_order = (
-        split["class_order"] is not None
-        and not config.blur
-        and order != ordered_classes(split["class_order"], benchmark.num_classes)
-    )
-    for name, differs, actual in (
-        ("tasks", config.tasks not in (None, benchmark.num_tasks), f"{benchmark.num_tasks} tasks"),
-        ("blur", other_borders, "other borders"),
-        ("class_order", other_order, f"the order {order}"),
-        ("limit", most > (config.limit or most), f"up to {most} samples of a class"),
-    ):
-        if differs:
-            raise ContradictionError(
-                f"the config has {name}={getattr(config, name)!r}, but the benchmark given has "
-                f"{actual}. Leave {name} out of the config, or load the benchmark with it: "
-                f"load_benchmark({config.benchmark!r}, {name}=...)."
+                f"the config has {setting}={value!r}, but the benchmark given was loaded "
+                f"{'with ' * (setting in asked)}{loaded}. Use the same value in the config and in "
+                f"load_benchmark({name!r}, {setting}=...)."
             )
 
 
-def _is_another(name: str, given: object, known_as: str | None, registered: bool) -> bool:
-    """Whether a name of a config cannot be that of the object given; nothing is imported."""
+def _check_name(
+    kind: str, name: str, given: object, registered: Container[str], known_as: str | None
+) -> None:
+    """Refuse a config with the name of another method or net than is given; imports nothing."""
     own = getattr(given, "__name__", None)
+    is_registered = name.partition(":")[0] in registered
     names_another = names_own_code(name) and own is not None and name.partition(":")[2] != own
-    return name != known_as and (registered or names_another)
+    if name != known_as and (is_registered or names_another):
+        raise ContradictionError(
+            f"the config has {kind}={name!r}, but {kind}={own or given!r} is given. Use a name of "
+            f"its own, such as {kind}={known_as or own or 'mine'!r}, or leave the argument out."
+        )
 
 
 class PrecisionError(RemaskError):
