@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
 from typing import Any
@@ -12,8 +11,6 @@ import pytest
 from remask.reports.figures import FIGURES
 from remask.reports.history import history_html
 from remask.reports.page import page_html
-from remask.reports.tables import plain_html
-from remask.store import summarise
 from tests.reports.samples import own_data, report_data, rich_data, trials
 
 
@@ -122,13 +119,3 @@ def test_templates_use_every_asset_and_scripts_never_turn_text_into_markup() -> 
     for asset in assets:
         if not asset.name.endswith(".html"):
             assert asset.read_text("utf-8").strip() in "".join(pages), asset.name
-
-
-def test_plain_tables_have_results_and_contrasts_and_escape_their_texts() -> None:
-    cells = summarise(trials([70, 80]) + trials([90, 95], mask=-1.0))
-    text = plain_html(cells)
-    assert "<td>92.50 ±2.50</td>" in text
-    assert "+17.50" in text
-    text = plain_html([replace(cell, label="<i>") for cell in cells])
-    assert "<i>" not in text
-    assert plain_html([]) == ""

@@ -22,7 +22,6 @@ from remask.reports.comparison import published_beside
 from remask.reports.figures import write_figures
 from remask.reports.history import LearnerNow, write_history
 from remask.reports.page import page_data, page_html
-from remask.reports.tables import plain_html
 from remask.store.cells import summarise
 from remask.store.database import StoreError
 from remask.store.filters import check_filters
@@ -86,8 +85,7 @@ def _write(
         "version": remask.__version__,
         "running": _running(store),
     }
-    plain = plain_html(cells)
-    page = page_html(data, plain=plain, refresh_seconds=refresh_seconds)
+    page = page_html(data, refresh_seconds=refresh_seconds)
     write_output(target, page.encode(), [store.path])
     drawn = [] if figures is None else write_figures(cells, figures, published_beside(published))
     return Written(target, len(records), damaged, drawn)

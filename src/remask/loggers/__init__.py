@@ -76,9 +76,9 @@ class Log:
 
     def __init__(self, places: Sequence[str | Logger], report: Callable[[str], None]) -> None:
         """Open the loggers of `places`; see `open_logger`."""
-        self._loggers: dict[str, Logger] = {}
         self._report = report
         self._reached: dict[tuple[str, TrialInfo], dict[str, int]] = {}
+        self._loggers: dict[str, Logger] = {}
         for number, place in enumerate(places, start=1):
             name = place if isinstance(place, str) else f"{type(place).__name__} ({number})"
             self._loggers[name] = open_logger(place) if isinstance(place, str) else place

@@ -1,18 +1,16 @@
 """Logs as plain files: CSV and JSON lines.
 
 A file is read when it is opened, so that a stopped run continues where its log ends; a last line
-that was cut short is removed. Several runs may log to one file: opening and appending hold a lock.
+that was cut short is removed. Several runs may log to one file: reading and appending hold a lock.
 """
 
-import errno
 import fcntl
 import json
 import math
-import os
-import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -33,23 +31,24 @@ class _LinesLogger(Logger, ABC):
         self._has: dict[str, dict[str, int]] = {}
         self._waiting = ""
         make_folder(self._path.parent)
+        with self._locked() as file:
+            self._read_or_begin(file)
+
+    @contextmanager
+    def _locked(self) -> Iterator[FileIO]:
+        """Open the file while no other run reads or appends to it; explain errors."""
         try:
-            self._file = self._path.open("a+b", buffering=0)
+            with self._path.open("a+b", buffering=0) as file:
+                with suppress(OSError):  # not supported by the file system
+                    fcntl.flock(file, fcntl.LOCK_EX)
+                yield file
         except OSError as error:
             raise refusal("write", self._path, error) from error
-        try:
-            with self._locked():
-                self._read_or_begin()
-        except BaseException:
-            self._file.close()
-            raise
 
-    def _read_or_begin(self) -> None:
+    def _read_or_begin(self, file: FileIO) -> None:
         """Read a log, and remove a line that was cut short; begin a new file with its header."""
-        if not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file")
-        self._file.seek(0)
-        content, header = self._file.readall(), self.header.encode()
+        file.seek(0)
+        content, header = file.readall(), self.header.encode()
         whole = content.rfind(b"\n") + 1
         try:
             if not (content if whole else header).startswith(header if whole else content):
@@ -59,15 +58,14 @@ class _LinesLogger(Logger, ABC):
                 if not isinstance(name, str) or event not in _EVENTS:
                     raise ValueError(f"it has a line of the event {event!r:.60}")
                 self._has.setdefault(name, {})[event] = int(step)
-        except (ValueError, LookupError, TypeError, RecursionError) as error:
+        except (ValueError, LookupError, TypeError) as error:
             raise LoggerError(
                 f"{self._path} exists and is not a remask log ({error}). Nothing was written to "
                 f"it. Name another file."
             ) from None
-        if whole < len(content):
-            self._file.truncate(whole)
+        file.truncate(whole)
         if not whole:
-            write_all(self._file, header)
+            write_all(file, header)
 
     @abstractmethod
     def _event(self, line: str) -> tuple[Any, Any, Any]:
@@ -80,29 +78,13 @@ class _LinesLogger(Logger, ABC):
     def flush(self) -> None:
         """Write the waiting lines in one piece."""
         if self._waiting:
-            with self._locked():
-                write_all(self._file, self._waiting.encode())
+            with self._locked() as file:
+                write_all(file, self._waiting.encode())
             self._waiting = ""
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Keep other runs from opening or appending to this file; explain errors."""
-        with suppress(OSError):  # not supported by the file system
-            fcntl.flock(self._file, fcntl.LOCK_EX)
-        try:
-            yield
-        except OSError as error:
-            raise refusal("write", self._path, error) from error
-        finally:
-            with suppress(OSError):
-                fcntl.flock(self._file, fcntl.LOCK_UN)
-
     def close(self) -> None:
-        """Write the rest, and close the file."""
-        try:
-            self.flush()
-        finally:
-            self._file.close()
+        """Write the rest."""
+        self.flush()
 
 
 class CsvLogger(_LinesLogger):
@@ -120,8 +102,7 @@ class CsvLogger(_LinesLogger):
         """See `Logger.on_event`."""
         # No name contains a comma or a quote, so these many lines need no csv.writer.
         where = f"{trial.name},{event},{step},{'' if event == 'end' else task}"
-        lines = (f"{where},{name},{value:.9g}\n" for name, value in values.items())
-        self._waiting += "".join(lines)
+        self._waiting += "".join(f"{where},{name},{value:.9g}\n" for name, value in values.items())
 
 
 class JsonLinesLogger(_LinesLogger):

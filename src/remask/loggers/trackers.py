@@ -44,12 +44,8 @@ class _Tracker(Logger, ABC):
 
 def _reached(names: Iterable[str], last_step: Callable[[str], int]) -> dict[str, int]:
     """The last step of each event, from the names of the values that a tracker has."""
-    reached: dict[str, int] = {}
-    for name in names:
-        event = "end" if name.startswith("end/") else _LAST.get(name)
-        if event is not None and event not in reached:
-            reached[event] = last_step(name)
-    return reached
+    events = {name: "end" if name.startswith("end/") else _LAST.get(name) for name in names}
+    return {event: last_step(name) for name, event in events.items() if event}
 
 
 class TensorBoardLogger(_Tracker):
@@ -139,7 +135,7 @@ class MlflowLogger(_Tracker):
         self._client: Any = import_module("mlflow").MlflowClient(tracking_uri=address)
         found = self._client.get_experiment_by_name("remask")
         self._experiment = (
-            self._client.create_experiment("remask") if found is None else found.experiment_id
+            found.experiment_id if found else self._client.create_experiment("remask")
         )
 
     def reached(self, trial: TrialInfo) -> Mapping[str, int]:
@@ -155,7 +151,7 @@ class MlflowLogger(_Tracker):
         return _reached((name.replace(".", "/", 1) for name in metrics), last_step)
 
     def _begin(self, trial: TrialInfo) -> str:
-        if (found := self._find(trial)) is not None:
+        if found := self._find(trial):
             return found
         run = str(self._client.create_run(self._experiment, run_name=trial.name).info.run_id)
         for name, value in trial.settings.items():
@@ -169,10 +165,8 @@ class MlflowLogger(_Tracker):
             self._client.set_terminated(run)
 
     def _find(self, trial: TrialInfo) -> str | None:
-        name = trial.name.replace("'", "")
-        found = self._client.search_runs(
-            [self._experiment], f"attributes.run_name = '{name}'", max_results=1
-        )
+        where = f"attributes.run_name = '{trial.name}'"
+        found = self._client.search_runs([self._experiment], where, max_results=1)
         return str(found[0].info.run_id) if found else None
 
 

@@ -8,7 +8,7 @@ are corrected together (Holm).
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -49,6 +49,7 @@ STATEMENT_TEST = (
 )
 Finding = Literal["holds", "contradicted", "undecided", "too few trials", "not run"]
 _ROUNDING = 0.005  # published figures have two decimals
+_UNTESTED: tuple[Verdict, ...] = ("too few trials", "not run")
 _WORST_FIRST: list[Verdict] = ["worse", "better", "no significant difference", "too few trials"]
 
 
@@ -148,13 +149,15 @@ def published_beside(ours: Sequence[Cell], *, paper: bool = False) -> list[Compa
     """
     begun = {cell.config.benchmark for cell in ours}
     benchmarks = [name for name in published_benchmarks() if name in begun]
-    known = (experiment_cells(e, name) for name in benchmarks for e in ("all", "online"))
-    compared = compare([cell for cells in known for cell in cells], ours)
-    parts = [(c, {(c.paper.benchmark, e) for e in experiments_of(c.paper)}) for c in compared]
-    wanted = Counter(part for _, own in parts for part in own)
-    run = Counter(part for cell, own in parts if cell.ours for part in own)
+    known = [cell for b in benchmarks for e in ("all", "online") for cell in experiment_cells(e, b)]
+    compared = compare(known, ours)
+    parts = [{(c.paper.benchmark, e) for e in experiments_of(c.paper)} for c in compared]
+    wanted = Counter(part for own in parts for part in own)
+    run = Counter(
+        part for cell, own in zip(compared, parts, strict=True) if cell.ours for part in own
+    )
     listed = {part for part in wanted if paper or 2 * run[part] > wanted[part]}
-    return [cell for cell, own in parts if cell.ours or own & listed]
+    return [c for c, own in zip(compared, parts, strict=True) if c.ours or own & listed]
 
 
 def verdicts(compared: Sequence[ComparedCell]) -> dict[Verdict, int]:
@@ -166,7 +169,7 @@ def verdicts(compared: Sequence[ComparedCell]) -> dict[Verdict, int]:
 def expected_by_chance(compared: Sequence[ComparedCell]) -> int:
     """The expected number of significant figures if there were no differences."""
     found = verdicts(compared)
-    return round(LEVEL * (sum(found.values()) - found["too few trials"] - found["not run"]))
+    return round(LEVEL * sum(n for name, n in found.items() if name not in _UNTESTED))
 
 
 def comparison_summary(compared: Sequence[ComparedCell]) -> list[str]:
@@ -175,12 +178,14 @@ def comparison_summary(compared: Sequence[ComparedCell]) -> list[str]:
     if not figures:
         return ["Nothing is published about these cells."]
     found, by_chance = verdicts(compared), expected_by_chance(compared)
-    untested: tuple[Verdict, ...] = ("too few trials", "not run")
-    counts = [f"{found[name]} {name}" for name in untested if found[name]]
-    if tested := len(figures) - sum(found[name] for name in untested):
-        about = f", about {by_chance} expected by chance" if by_chance else ""
-        differ = f"Of {tested} figures, {found['better'] + found['worse']} differ significantly (!)"
-        counts.insert(0, f"{differ}: {found['better']} better, {found['worse']} worse{about}")
+    counts = []
+    if tested := len(figures) - sum(found[name] for name in _UNTESTED):
+        counts.append(
+            f"Of {tested} figures, {found['better'] + found['worse']} differ significantly (!): "
+            f"{found['better']} better, {found['worse']} worse"
+            + (f", about {by_chance} expected by chance" if by_chance else "")
+        )
+    counts += [f"{found[name]} {name}" for name in _UNTESTED if found[name]]
     sizes = " or ".join(map(str, sorted({figure.claim.trials for figure in figures})))
     return [
         f"Of {len(figures) - found['not run']} figures, {sum(f.is_near for f in figures)} are "
@@ -238,7 +243,18 @@ class Evidence:
     lower: Spread | None
     test: TTest | None  # None if either was not run or has too few trials
     p: float = math.nan  # corrected, of the expected direction; NaN if nothing was tested
-    finding: Finding = "not run"
+    p_against: float = math.nan  # of the other direction
+
+    @property
+    def finding(self) -> Finding:
+        """Whether it is significant in the expected or the other direction."""
+        if self.higher is None or self.lower is None:
+            return "not run"
+        if self.test is None:
+            return "too few trials"
+        if self.p < LEVEL:
+            return "holds"
+        return "contradicted" if self.p_against < LEVEL else "undecided"
 
 
 @dataclass(frozen=True)
@@ -252,10 +268,9 @@ class Decision:
     def finding(self) -> Finding:
         """Whether every, most or some of the comparisons hold, as the statement requires."""
         found = [evidence.finding for evidence in self.evidence]
-        if "not run" in found:
-            return "not run"
-        if "too few trials" in found:
-            return "too few trials"
+        for missing in ("not run", "too few trials"):
+            if missing in found:
+                return missing
         holding, against = found.count("holds"), found.count("contradicted")
         enough, too_many = {
             "every": (holding == len(found), against > 0),
@@ -271,14 +286,10 @@ def decide(statements: Sequence[Statement], cells: Mapping[PaperCell, Cell]) -> 
     def measured(expected: Expectation) -> Evidence:
         higher = by_seed(expected.measure, cells.get(expected.higher))
         lower = by_seed(expected.measure, cells.get(expected.lower))
-        return Evidence(
-            expected,
-            spread(higher.values()) if higher else None,
-            spread(lower.values()) if lower else None,
-            t_test(higher, lower),
-        )
+        one, other = (spread(values.values()) if values else None for values in (higher, lower))
+        return Evidence(expected, one, other, t_test(higher, lower))
 
-    return [_decide(s, [measured(expected) for expected in s.expectations]) for s in statements]
+    return [_decide(statement, measured) for statement in statements]
 
 
 def decide_by_the_paper(statements: Sequence[Statement]) -> list[Decision]:
@@ -293,25 +304,16 @@ def decide_by_the_paper(statements: Sequence[Statement]) -> list[Decision]:
         lower = published(expected.lower, expected.measure)
         return Evidence(expected, higher, lower, welch(higher, lower) if higher and lower else None)
 
-    return [_decide(s, [printed(expected) for expected in s.expectations]) for s in statements]
+    return [_decide(statement, printed) for statement in statements]
 
 
-def _decide(statement: Statement, measured: Sequence[Evidence]) -> Decision:
-    p_for = holm([each.test.p_higher if each.test else math.nan for each in measured])
-    p_against = holm([each.test.p_lower if each.test else math.nan for each in measured])
-    evidence = [
-        replace(each, p=p, finding=_finding(each, p, against))
-        for each, p, against in zip(measured, p_for, p_against, strict=True)
-    ]
+def _decide(statement: Statement, measure: Callable[[Expectation], Evidence]) -> Decision:
+    found = [measure(expected) for expected in statement.expectations]
+    p_for = holm([each.test.p_higher if each.test else math.nan for each in found])
+    p_against = holm([each.test.p_lower if each.test else math.nan for each in found])
+    corrected = zip(found, p_for, p_against, strict=True)
+    evidence = (replace(each, p=p, p_against=against) for each, p, against in corrected)
     return Decision(statement, tuple(evidence))
-
-
-def _finding(measured: Evidence, p: float, p_against: float) -> Finding:
-    if measured.higher is None or measured.lower is None:
-        return "not run"
-    if measured.test is None:
-        return "too few trials"
-    return "holds" if p < LEVEL else "contradicted" if p_against < LEVEL else "undecided"
 
 
 def decision_table(decided: Sequence[Decision], by_the_paper: Sequence[Decision]) -> PlainTable:

@@ -5,10 +5,10 @@ of a mean over n trials is std^2 / (n - 1).
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from typing import Literal, cast
+from functools import partial
+from typing import Literal
 
 import numpy as np
 
@@ -98,18 +98,29 @@ class TTest:
     """A t-test of the null hypothesis that both means are equal."""
 
     kind: Literal["Welch", "paired"]
-    t: float  # positive if the first mean is higher
+    difference: float  # of the means
+    error: float  # its standard error
     freedom: float  # degrees of freedom
+
+    @property
+    def t(self) -> float:
+        """The test statistic; infinite if there is a difference without any spread."""
+        if self.error:
+            return self.difference / self.error
+        return math.copysign(math.inf, self.difference) if self.difference else 0.0
 
     @property
     def p_higher(self) -> float:
         """One-sided p-value of "the first mean is higher"."""
-        return _cdf()(self.freedom, -self.t)
+        # `scipy.stats` takes three times as long to import, and its tests are much slower.
+        from scipy.special import stdtr  # type: ignore[import-untyped]
+
+        return float(stdtr(self.freedom, -self.t))
 
     @property
     def p_lower(self) -> float:
         """One-sided p-value of "the first mean is lower"."""
-        return _cdf()(self.freedom, self.t)
+        return replace(self, difference=-self.difference).p_higher
 
     @property
     def p_different(self) -> float:
@@ -117,42 +128,21 @@ class TTest:
         return min(1.0, 2 * min(self.p_higher, self.p_lower))
 
 
-@cache
-def _cdf() -> Callable[[float, float], float]:
-    """Student's cumulative distribution function, imported on first use.
-
-    `scipy.stats` takes four times as long to import, and its tests a hundred times as long to run.
-    """
-    from scipy.special import stdtr  # type: ignore[import-untyped]
-
-    return cast(Callable[[float, float], float], lambda freedom, t: float(stdtr(freedom, t)))
-
-
 def welch(one: Spread, other: Spread) -> TTest:
     """Welch's test of two independent samples."""
-    freedoms = one.trials - 1, other.trials - 1
-    parts = one.std**2 / freedoms[0], other.std**2 / freedoms[1]
-    freedom = float(sum(freedoms))
-    if sum(parts):  # by Welch and Satterthwaite
-        shares = [part / sum(parts) for part in parts]
-        freedom = 1 / sum(share**2 / n for share, n in zip(shares, freedoms, strict=True))
-    return _tested("Welch", one.mean - other.mean, math.sqrt(sum(parts)), freedom)
+    freedoms = np.array([one.trials - 1, other.trials - 1])
+    errors = np.array([one.std**2, other.std**2]) / freedoms
+    error = float(errors.sum())
+    # The degrees of freedom by Welch and Satterthwaite.
+    freedom = error**2 / float((errors**2 / freedoms).sum()) if error else float(freedoms.sum())
+    return TTest("Welch", one.mean - other.mean, math.sqrt(error), freedom)
 
 
 def paired(differences: Sequence[float]) -> TTest:
     """The paired test of the differences between two samples, seed by seed."""
     found = spread(differences)
     freedom = found.trials - 1
-    return _tested("paired", found.mean, found.std / math.sqrt(freedom), freedom)
-
-
-def _tested(
-    kind: Literal["Welch", "paired"], difference: float, error: float, freedom: float
-) -> TTest:
-    """The test of a difference with a standard error, which is infinite without any spread."""
-    if error:
-        return TTest(kind, difference / error, freedom)
-    return TTest(kind, math.copysign(math.inf, difference) if difference else 0.0, freedom)
+    return TTest("paired", found.mean, found.std / math.sqrt(freedom), freedom)
 
 
 def t_test(one: Mapping[int, float], other: Mapping[int, float]) -> TTest | None:
@@ -268,12 +258,11 @@ def _differences(first: Cell, second: Cell) -> dict[str, Difference]:
         one, other = by_seed(measure, first), by_seed(measure, second)
         if one and other:
             test = t_test(one, other)
-            if test is not None and test.kind == "paired":
-                mean = spread(one[seed] - other[seed] for seed in one if seed in other).mean
-            else:
-                mean = spread(one.values()).mean - spread(other.values()).mean
-            better = ALL_MEASURES[measure].better
+            apart = spread(one.values()).mean - spread(other.values()).mean
+            is_better_higher = ALL_MEASURES[measure].better == "higher"
             found[measure] = Difference(
-                mean, test, verdict(test, higher_is_better=better == "higher")
+                test.difference if test else apart,
+                test,
+                verdict(test, higher_is_better=is_better_higher),
             )
     return found

@@ -6,7 +6,7 @@ import html
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from operator import itemgetter
 from typing import Any
@@ -27,8 +27,22 @@ from remask.reports.comparison import (
     verdicts,
 )
 from remask.reports.figures import page_figures
-from remask.reports.figures.description import FAVOURITES, HEAT, PALETTE, Systems, mask_name
-from remask.reports.measures import ALL_MEASURES, CONTRAST_TEST, cell_value, contrasts, place_of
+from remask.reports.figures.description import (
+    FAVOURITES,
+    HEAT,
+    PALETTE,
+    Systems,
+    mask_name,
+    source_of,
+)
+from remask.reports.measures import (
+    ALL_MEASURES,
+    CONTRAST_TEST,
+    Contrast,
+    cell_value,
+    contrasts,
+    place_of,
+)
 from remask.reports.tables import by_data, chosen_by_validation, shown_measures
 from remask.store.cells import COSTS, Cell, Spread, TrialSummary
 
@@ -45,15 +59,13 @@ Command = Callable[[TrialConfig, Sequence[int]], str]
 """Returns the command that runs the trials of a config with these seeds."""
 
 
-def page_html(
-    data: Mapping[str, Any], *, plain: str = "", refresh_seconds: float | None = None
-) -> str:
+def page_html(data: Mapping[str, Any], *, refresh_seconds: float | None = None) -> str:
     """The page of `page_data` with `title`, `generated` and so on added.
 
-    `plain` is for readers without scripts. With `refresh_seconds` the page reloads itself.
+    With `refresh_seconds` the page reloads itself.
     """
     refresh = "" if refresh_seconds is None else f"{refresh_seconds:g}"
-    return fill_template("page.html", data, scripts=_SCRIPTS, plain=plain, refresh=refresh)
+    return fill_template("page.html", data, scripts=_SCRIPTS, refresh=refresh)
 
 
 def fill_template(
@@ -123,17 +135,16 @@ def page_data(
     groups = by_data([cell for cell in cells if cell.config.validation]).values()
     chosen = {id(c) for g in groups if len(g) > 1 for c in chosen_by_validation(g)[2]}
     beside = {id(cell.ours): cell for cell in compared if cell.ours}
-    listed: list[tuple[tuple[object, ...], dict[str, Any]]] = []
-    for cell in cells:
-        entry = {
-            **_cell(cell, systems, metrics, command),
-            **_published(beside.get(id(cell))),
-            "chosen": id(cell) in chosen,
-        }
-        listed.append((place_of(cell.config, cell.label), entry))
-    for each in compared:
-        if each.ours is None:
-            listed.append((place_of(each.paper, each.label), _not_run(each)))
+    listed = [
+        (
+            place_of(cell.config, cell.label),
+            _cell(cell, metrics, command)
+            | _published(beside.get(id(cell)))
+            | {"chosen": id(cell) in chosen},
+        )
+        for cell in cells
+    ]
+    listed += [(place_of(c.paper, c.paper.label), _not_run(c)) for c in compared if not c.ours]
     ours = {paper_cell(cell): cell for cell in published}
     benchmarks = dict.fromkeys(cell.paper.benchmark for cell in compared)
     decided = [row for benchmark in benchmarks for row in _statements(benchmark, ours)]
@@ -141,7 +152,7 @@ def page_data(
         "measures": measures,
         "metrics": metrics,
         "cells": [entry for _, entry in sorted(listed, key=itemgetter(0))],
-        "contrasts": _contrasts(cells, systems),
+        "contrasts": list(map(_contrast, contrasts(cells))),
         "contrast_test": CONTRAST_TEST,
         "figures": page_figures(cells, systems),
         "looks": systems.looks,
@@ -155,11 +166,9 @@ def page_data(
     }
 
 
-def _cell(
-    cell: Cell, systems: Systems, measures: Iterable[str], command: Command
-) -> dict[str, Any]:
+def _cell(cell: Cell, measures: Iterable[str], command: Command) -> dict[str, Any]:
     return {
-        "id": systems.source(cell).cell,
+        "id": source_of(cell).cell,
         **_identity(cell.config, cell.label),
         "trials": cell.trials,
         "diverged": cell.ended["diverged"],
@@ -177,9 +186,9 @@ def _cell(
 def _not_run(compared: ComparedCell) -> dict[str, Any]:
     paper = compared.paper
     return {
-        **_identity(paper, compared.label),
+        **_identity(paper, paper.label),
         **_published(compared),
-        "id": f"not-run-{paper.benchmark}-{compared.label}-{paper.buffer}",
+        "id": f"not-run-{paper.benchmark}-{paper.label}-{paper.buffer}",
         "trials": 0,
         "command": f"remask reproduce {experiments_of(paper)[0]} --benchmark {paper.benchmark}",
     }
@@ -205,7 +214,7 @@ def _published(compared: ComparedCell | None) -> dict[str, Any]:
         measure: {
             **{name: getattr(figure.claim, name) for name in ("mean", "std", "trials", "source")},
             "deviations": _number(figure.deviations),
-            "p": figure.test.p_different if figure.test else None,
+            "p": figure.test and figure.test.p_different,
             "verdict": figure.verdict,
         }
         for measure, figure in compared.figures.items()
@@ -226,40 +235,36 @@ def _record(record: TrialRecord, summary: TrialSummary) -> dict[str, Any]:
     }
 
 
-def _contrasts(cells: Sequence[Cell], systems: Systems) -> list[dict[str, Any]]:
-    return [
-        {
-            **{name: getattr(found.masked.config, name) for name in ("benchmark", "buffer")},
-            "plain": found.plain.label,
-            "masked": found.masked.label,
-            "plain_id": systems.source(found.plain).cell,
-            "masked_id": systems.source(found.masked).cell,
-            "differences": {
-                measure: {
-                    "more": each.mean,
-                    "p": each.test.p_different if each.test else None,
-                    "verdict": each.verdict,
-                }
-                for measure, each in found.differences.items()
-            },
-        }
-        for found in contrasts(cells)
-    ]
+def _contrast(found: Contrast) -> dict[str, Any]:
+    config = found.masked.config
+    return {
+        "benchmark": config.benchmark,
+        "buffer": config.buffer,
+        "plain": found.plain.label,
+        "masked": found.masked.label,
+        "plain_id": source_of(found.plain).cell,
+        "masked_id": source_of(found.masked).cell,
+        "differences": {
+            measure: {
+                "more": each.mean,
+                "p": each.test and each.test.p_different,
+                "verdict": each.verdict,
+            }
+            for measure, each in found.differences.items()
+        },
+    }
 
 
-def _statements(benchmark: str, ours: Mapping[PaperCell, Cell]) -> list[dict[str, Any]]:
+def _statements(benchmark: str, ours: Mapping[PaperCell, Cell]) -> Iterator[dict[str, Any]]:
     stated = statements(benchmark)
-    decisions = zip(decide(stated, ours), decide_by_the_paper(stated), strict=True)
-    return [
-        {
+    for decision, by_paper in zip(decide(stated, ours), decide_by_the_paper(stated), strict=True):
+        yield {
             "benchmark": benchmark,
             **{n: getattr(decision.statement, n) for n in ("text", "section", "quantifier")},
             "finding": decision.finding,
-            "by_the_paper": by_the_paper.finding,
+            "by_the_paper": by_paper.finding,
             "evidence": list(map(_evidence, decision.evidence)),
         }
-        for decision, by_the_paper in decisions
-    ]
 
 
 def _evidence(evidence: Evidence) -> dict[str, Any]:
@@ -271,8 +276,8 @@ def _evidence(evidence: Evidence) -> dict[str, Any]:
         "lower": expected.lower.label,
         "ours_higher": _spread(evidence.higher),
         "ours_lower": _spread(evidence.lower),
-        "test": test.kind if test else None,
-        "freedom": test.freedom if test else None,
+        "test": test and test.kind,
+        "freedom": test and test.freedom,
         "p": _number(evidence.p),
         "finding": evidence.finding,
     }
@@ -282,8 +287,7 @@ def _spread(spread: Spread | None) -> dict[str, Any] | None:
     """A mean with its standard deviation, which a single trial does not have."""
     if spread is None or math.isnan(spread.mean):
         return None
-    std = spread.std if spread.trials > 1 else None
-    return {"mean": spread.mean, "std": std, "trials": spread.trials}
+    return {**spread._asdict(), "std": spread.std if spread.trials > 1 else None}
 
 
 def _number(value: float) -> float | str | None:

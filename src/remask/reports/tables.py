@@ -4,11 +4,10 @@ import html
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from io import StringIO
 
 from rich import box
-from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.segment import Segment
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -20,8 +19,6 @@ from remask.reports.measures import (
     SETTINGS,
     VALIDATION_MEASURES,
     by_seed,
-    contrasts,
-    place_of,
     t_test,
 )
 from remask.store.cells import Cell, Spread, grouped, write_spread
@@ -49,8 +46,6 @@ CURVES_NOTE = (
     "Class-IL. min-ACC, WC-ACC and the drop are measured within tasks, on the first test samples "
     "of each class; the drop is that of old tasks in the first tenth of a new one."
 )
-_RULE = "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
-_LONGEST_RICH_TABLE = 500  # rows
 
 
 class PlainTable(Table):
@@ -79,81 +74,35 @@ class PlainTable(Table):
             # As Text: a name that looks like markup is still a name.
             self.add_row(*(Text(printable(c)) if isinstance(c, str) else c for c in row))
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Render a long table as plain text: rich needs a millisecond per row."""
-        if self.row_count <= _LONGEST_RICH_TABLE:
-            yield from super().__rich_console__(console, options)
-        else:
-            yield Segment(f"{self}\n")
-
     def __str__(self) -> str:
         """The table as rich renders it on a wide console."""
-        rows = [[text.split("\n") for text in row] for row in (self._headings(), *self._texts())]
-        columns = []
-        for number, column in enumerate(self.columns):
-            lines = []
-            for place, row in enumerate(rows):
-                rest = [""] * (max(map(len, row)) - len(row[number]))
-                lines += row[number] + rest if place else rest + row[number]
-            width = max(map(cell_len, lines))
-            pads = [" " * (width - cell_len(line)) for line in lines]
-            pairs = zip(lines, pads, strict=True)
-            right = column.justify == "right"
-            columns.append([pad + line if right else line + pad for line, pad in pairs])
-        lines = [f" {'   '.join(parts)}" for parts in zip(*columns, strict=True)]
-        rule = f" {_RULE * (cell_len(lines[0]) - 1)}"
-        title = [_text(self.title)] if self.title else []
-        depth = max(map(len, rows[0]))
-        whole = [*title, "", *lines[:depth], rule, *lines[depth:], ""]
-        return "\n".join(line.rstrip() for line in whole)
+        file = StringIO()
+        Console(file=file, width=10_000, color_system=None, force_jupyter=False).print(self)
+        return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
 
     def markdown(self) -> str:
         """The table for a document."""
         rules = ["---" if column.justify == "left" else "---:" for column in self.columns]
-        lines = [self._headings(), rules, *self._texts()]
-        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+        heads, *rows = self._texts()
+        return "".join(f"| {' | '.join(line)} |\n" for line in (heads, rules, *rows))
 
     def _repr_html_(self) -> str:
         def row(tag: str, texts: Iterable[str]) -> str:
             return f"<tr>{''.join(f'<{tag}>{html.escape(text)}</{tag}>' for text in texts)}</tr>"
 
         title = f"<caption>{html.escape(_text(self.title))}</caption>" if self.title else ""
-        head, body = row("th", self._headings()), (row("td", texts) for texts in self._texts())
-        return f"<table>{title}<thead>{head}</thead><tbody>{''.join(body)}</tbody></table>"
+        heads, *rows = self._texts()
+        body = "".join(row("td", texts) for texts in rows)
+        return f"<table>{title}<thead>{row('th', heads)}</thead><tbody>{body}</tbody></table>"
 
-    def _headings(self) -> list[str]:
-        return [_text(column.header) for column in self.columns]
-
-    def _texts(self) -> list[list[str]]:
-        columns = [map(_text, column.cells) for column in self.columns]
-        return [list(row) for row in zip(*columns, strict=True)]
+    def _texts(self) -> list[tuple[str, ...]]:
+        """The headings, and the rows."""
+        columns = [[column.header, *column.cells] for column in self.columns]
+        return list(zip(*[map(_text, column) for column in columns], strict=True))
 
 
 def _text(cell: object) -> str:
     return "" if cell is None else printable(str(cell))
-
-
-def plain_html(cells: Sequence[Cell]) -> str:
-    """Results and contrasts as plain tables, for readers of the page without scripts."""
-    cells = sorted(
-        (cell for cell in cells if cell.trials), key=lambda c: place_of(c.config, c.label)
-    )
-    if not cells:
-        return ""
-    rows = []
-    for found in contrasts(cells):
-        config, texts = found.plain.config, []
-        for name in MEASURES:
-            each = found.differences.get(name)
-            p = f" (p = {each.test.p_different:.2g})" if each and each.test else ""
-            texts.append(f"{each.mean:+.2f}{p}" if each else "-")
-        names = (config.benchmark, found.plain.label, found.masked.label, str(config.buffer or "-"))
-        rows.append([*names, *texts])
-    heads = ["benchmark", "without a mask", "with a mask", "buffer", *MEASURES.values()]
-    changes = PlainTable(heads, rows)
-    changes.title = "What the mask changes, in points (p of a t-test, paired by seed)"
-    results = results_table(cells)._repr_html_()
-    return results + (changes._repr_html_() if rows else "")
 
 
 def shown_measures(cells: Sequence[Cell]) -> dict[str, str]:
@@ -169,38 +118,36 @@ def results_table(cells: Sequence[Cell]) -> PlainTable:
     The title has what all cells share. If any cell held training data out, the headings name the
     columns of validation and of the test set.
     """
-    columns = [("method", [cell.label for cell in cells])]
+    columns = {
+        "benchmark": [cell.config.benchmark for cell in cells],
+        "method": [cell.label for cell in cells],
+        "buffer": [str(cell.config.buffer or "-") for cell in cells],
+        "trials": [_write_trials(cell) for cell in cells],
+    }
     shared = []
-    for place, name, texts, in_common in (
-        (0, "benchmark", [cell.config.benchmark for cell in cells], "{}"),
-        (2, "buffer", [str(cell.config.buffer or "-") for cell in cells], "buffer {}"),
-        (3, "trials", [_write_trials(cell) for cell in cells], "trials: {}"),
-    ):
+    for name, in_common in (("benchmark", "{}"), ("buffer", "buffer {}"), ("trials", "trials: {}")):
         # Exceptions ("9, 1 diverged") stay in a column.
-        if len(values := set(texts)) == 1 and not any("," in value for value in values):
-            shared.append(in_common.format(values.pop()))
-        else:
-            columns.insert(place, (name, texts))
+        if len({*columns[name]}) == 1 and "," not in columns[name][0]:
+            shared.append(in_common.format(columns.pop(name)[0]))
     shares = {cell.config.validation for cell in cells}
     if any(shares) and len(shares) == 1:
         shared.append(f"held out for validation: {100 * shares.pop():g} %")
     measures = _VALIDATED if any(cell.config.validation for cell in cells) else _TESTED
-    for heading, measure in measures:
-        columns.append((heading, [write_aligned(cell.spreads[measure]) for cell in cells]))
-    rows = zip(*[texts for _, texts in columns], strict=True)
-    table = PlainTable([name for name, _ in columns], rows, left=("benchmark", "method"))
+    texts = [[write_aligned(cell.spreads[name]) for cell in cells] for _, name in measures]
+    headings = [*columns, *(heading for heading, _ in measures)]
+    own = [*columns.values(), *texts]
+    table = PlainTable(headings, zip(*own, strict=True), left=("benchmark", "method"))
     table.title = Text(printable(", ".join(shared)), style="bold")
     if measures is _VALIDATED:  # too wide for some terminals: fold it, rather than cut figures off
-        for column, (name, texts) in zip(table.columns, columns, strict=True):
-            column.min_width = max(map(len, [*name.splitlines(), *texts]))
+        for column, heading, values in zip(table.columns, headings, own, strict=True):
+            column.min_width = max(map(len, [*heading.splitlines(), *values]))
     return table
 
 
 def _write_trials(cell: Cell) -> str:
-    notes = cell.lost
-    if len(cell.hardware) > 1:
-        notes.append(f"on {len(cell.hardware)} kinds of hardware")
-    return ", ".join([str(cell.trials), *notes])
+    kinds = len(cell.hardware)
+    notes = [f"on {kinds} kinds of hardware"] if kinds > 1 else []
+    return ", ".join([str(cell.trials), *cell.lost, *notes])
 
 
 def curve_table(cells: Sequence[Cell]) -> PlainTable:
@@ -277,12 +224,10 @@ def _described(cells: Sequence[Cell], where: str) -> str:
     chosen = []
     for cell in best:
         name = f"{cell.label}, buffer {cell.config.buffer}" if several_buffers else cell.label
-        held_out, test = (
-            write_spread(cell.spreads[name]) for name in (measure, measure[len("validation_") :])
-        )
+        held_out = write_spread(cell.spreads[measure])
+        test = write_spread(cell.spreads[measure.removeprefix("validation_")])
         trials = ", ".join([f"n={cell.trials}", *cell.lost])
-        title = VALIDATION_MEASURES[measure]
-        chosen.append(f"{name} ({title} {held_out}, {trials}); test: {test}")
+        chosen.append(f"{name} ({VALIDATION_MEASURES[measure]} {held_out}, {trials}); test: {test}")
     tied = "tied as " if len(best) > 1 else ""
     sentences = [f"{tied}best by validation{where}: {' | '.join(chosen)}."]
     if others := [cell for cell in known if cell not in best]:
@@ -299,9 +244,11 @@ def _reliability(best: Cell, others: Sequence[Cell], measure: str) -> str:
         return f"Fewer than {FEWEST_TRIALS} trials per cell: too few for a test."
     alike = sum(test.p_different >= LEVEL for test in made)
     few = len(others) - len(made)
+    at = f"(t-test at {100 * LEVEL:g} %)"
     if not alike and not few:
-        return f"It differs significantly from every other cell (t-test at {100 * LEVEL:g} %)."
+        return f"It differs significantly from every other cell {at}."
+    untested = f"; with too few trials for a test: {few}" if few else ""
     return (
-        f"Other cells without a significant difference from it (t-test at {100 * LEVEL:g} %): "
-        f"{alike} of {len(others)}" + (f"; with too few trials for a test: {few}." if few else ".")
+        f"Other cells without a significant difference from it {at}: "
+        f"{alike} of {len(others)}{untested}."
     )

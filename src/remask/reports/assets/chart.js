@@ -1,34 +1,21 @@
 // Draws a panel of a figure's description (see remask.reports.figures.description): axes and marks.
 
-const LEAST_RANGE = 2; // points; differences that are nothing shall look it
+const LEAST_RANGE = 2; // points, so that negligible differences look negligible
 
 // As round_range in Python: the range with round ends that holds all values, and its ticks.
-function roundRange(values, plain = false, mostSteps = 4) {
+function roundRange(values, plain = false) {
   if (!values.length) return { range: [0, 100], ticks: [0, 25, 50, 75, 100] };
   const [least, most] = [Math.min(...values), Math.max(...values)];
   const limit = plain ? Infinity : 100;
   const apart = Math.max(0, (plain ? 0.1 : LEAST_RANGE) - (most - least)) / 2;
   const [low, high] = [Math.max(0, least - apart), Math.min(limit, most + apart)];
-  const rough = (high - low) / mostSteps;
+  const rough = (high - low) / 4;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 2.5, 5, 10].find((factor) => factor * power >= rough);
   const from = Math.floor(low / step + 1e-9) * step;
   const to = Math.min(limit, Math.ceil(high / step - 1e-9) * step);
   const count = Math.round((to - from) / step) + 1;
   return { range: [from, to], ticks: Array.from({ length: count }, (_, n) => Number((from + n * step).toFixed(6))) };
-}
-
-const NEAR_100 = [0, 20, 40, 60, 70, 80, 85, 90, 95, 98, 99, 100];
-const stretch = (value) => -Math.log(Math.max(101 - value, 1e-3));
-const shrink = (value) => 101 - Math.exp(-value);
-
-function near100(values) {
-  const [low, high] = [stretch(Math.min(...values)), stretch(Math.min(100, Math.max(...values)))];
-  const margin = Math.max(0.05 * (high - low), 0.05);
-  const range = [shrink(low - margin), Math.min(100, shrink(high + margin))];
-  const isIn = (tick) => tick >= range[0] && tick <= range[1];
-  const ticks = NEAR_100.filter(isIn);
-  return { range, ticks: ticks.length > 2 ? ticks : roundRange(range).ticks.filter(isIn) };
 }
 
 // The values that an axis must hold.
@@ -39,9 +26,8 @@ function endsOf(marks, values = "y", stds = "std") {
 
 // From a value to a pixel; `ticks` are { at, text }, `step` is the width of a place.
 function scaled(axis, { range, ticks }, [start, end]) {
-  const along = axis.near_100 ? stretch : (value) => value;
-  const [from, to] = range.map(along);
-  const at = (value) => start + ((along(value) - from) / (to - from)) * (end - start);
+  const [from, to] = range;
+  const at = (value) => start + ((value - from) / (to - from)) * (end - start);
   at.range = range;
   at.inside = (value) => at(Math.max(range[0], Math.min(range[1], value)));
   at.step = Math.abs(end - start) / (to - from);
@@ -60,8 +46,8 @@ function drawPanel(panel, { shown, together, width, height, low }) {
   const below = roomBelow(panel.x.places, width);
   const chart = emptyChart(width, height + below, `${panel.title}: ${panel.y.title}`);
   const box = { left: 40, right: width - 10, top: panel.x.spans.length || panel.guides.length ? 40 : 24, bottom: height - 40 };
-  const y = panel.y.near_100 ? near100(endsOf(shown)) : roundRange(endsOf(together), panel.y.plain);
-  const x = panel.x.places.length ? placed(panel.x) : near100(endsOf(shown, "x", "x_std"));
+  const y = roundRange(endsOf(together), panel.y.plain);
+  const x = panel.x.places.length ? placed(panel.x) : roundRange(endsOf(shown, "x", "x_std"));
   const at = {
     x: scaled(panel.x, x, [box.left, box.right]), y: scaled(panel.y, y, [box.bottom, box.top]),
     box, panel, radius: (size) => 3.5 + (3.5 * size) / Math.max(1, panel.sizes.length - 1),
@@ -78,7 +64,6 @@ function drawPanel(panel, { shown, together, width, height, low }) {
       DRAW[mark.kind](mark, spots, at)));
     return spots.flatMap((spot, index) => (spot ? [pointOf(panel, mark, index, spot)] : []));
   });
-  if (panel.x.broken) chart.append(axisBreak((at.x(0) + at.x(1)) / 2, box.bottom));
   return readable(chart, [...others, ...points]);
 }
 
@@ -166,24 +151,17 @@ function shadesOf(spans, { x, box }) {
   }));
 }
 
-// Straight lines that the stretched axes bend, named where they leave through the top.
+// Straight lines, named where they leave the frame through the top.
 function guidesOf({ x, y, box, panel }) {
   let last = Infinity;
   return panel.guides.flatMap(([name, x0, y0, x1, y1]) => {
-    const leaves = x(x0 + ((x1 - x0) * (y.range[1] - y0)) / (y1 - y0));
+    const along = (height) => x0 + ((x1 - x0) * (height - y0)) / (y1 - y0);
+    const leaves = x(along(y.range[1]));
     if (!(leaves > box.left && leaves < box.right) || last - leaves < 7 * name.length) return [];
     last = leaves;
-    const spots = Array.from({ length: 101 }, (_, n) => x.range[0] + (n / 100) * (x.range[1] - x.range[0]))
-      .map((value) => [value, y0 + ((y1 - y0) * (value - x0)) / (x1 - x0)])
-      .map(([value, height]) => height > y.range[1] || height < y.range[0] ? null : [x(value), y(height)]);
-    return [svg("path", { class: "guide", d: lineThrough([[leaves, box.top], ...spots.filter(Boolean)]) }),
+    const bottom = Math.max(y.range[0], y0 + ((y1 - y0) * (x.range[1] - x0)) / (x1 - x0));
+    const spots = [[leaves, box.top], [x(along(bottom)), y(bottom)]];
+    return [svg("path", { class: "guide", d: lineThrough(spots) }),
       svg("text", { class: "guide-name", x: leaves, y: box.top - 5 }, name)];
   });
-}
-
-// From minus infinity to any number is further than the axis can show.
-function axisBreak(x, y) {
-  return svg("g", { class: "break" },
-    svg("path", { class: "gap", d: `M${x - 3} ${y}h6` }),
-    svg("path", { d: `M${x - 6} ${y + 5}l6 -10M${x} ${y + 5}l6 -10` }));
 }

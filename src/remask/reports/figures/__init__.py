@@ -6,10 +6,10 @@ over finished trials.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from remask.errors import UnknownNameError, unknown
 from remask.files import AnyPath, make_folder
@@ -36,59 +36,27 @@ from remask.store.cells import Cell, grouped
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
+FIGURES = {
+    "confidence": confidence_figure,
+    "accuracy-over-tasks": accuracy_figure,
+    "accuracy-within-tasks": within_tasks_figure,
+    "losses": losses_figure,
+    "mask-sweep": mask_figure,
+    "settings": settings_figure,
+    "matrices": matrices_figure,
+    "confusion": confusion_figure,
+    "stability-plasticity": plane_figure,
+}
+"""In the order of the page."""
+_OF_ALL_CELLS = ("settings", "stability-plasticity")
 _ROWS = 4
 """Families on one printed page."""
 _COLUMNS = 3
 """Panels of a sweep on one printed page."""
 _LONGEST_NAME = 50  # of a benchmark in a file name
 _VALIDATED = {f"validation_{name}": f"validation {title}" for name, title in SETTINGS.items()}
-
-Pages = Iterator[tuple[str, Sequence[Row]]]
-"""The end of the file name, and the rows, of each printed page."""
-
-
-class Kind(NamedTuple):
-    """A kind of figure."""
-
-    describe: Callable[[Sequence[Row], str, Systems], Figure]
-    pages: Callable[[Sequence[Cell]], Pages]
-    """Distributes cells over printed pages."""
-    printed: tuple[str, ...] = ("class_il",)
-    """The settings in print, one below the other."""
-
-
-def _contrasts(cells: Sequence[Cell]) -> Pages:
-    """The families of each buffer that have cells with and without a mask."""
-    rows = [row for family in families(cells) if (row := family.contrast)]
-    for buffer, own in sorted(grouped(rows, lambda row: row.cells[0].config.buffer).items()):
-        yield from _paged(f"-b{buffer}", own, _ROWS)
-
-
-def _sweeps(cells: Sequence[Cell]) -> Pages:
-    return _paged("", swept_families(cells), _COLUMNS)
-
-
-def _all_cells(cells: Sequence[Cell]) -> Pages:
-    yield "", [Row(tuple(cells))]
-
-
-def _paged(name: str, rows: Sequence[Row], size: int) -> Pages:
-    for page, start in enumerate(range(0, len(rows), size), start=1):
-        yield name if page == 1 else f"{name}-{page}", rows[start : start + size]
-
-
-FIGURES = {
-    "confidence": Kind(confidence_figure, _contrasts),
-    "accuracy-over-tasks": Kind(accuracy_figure, _contrasts),
-    "accuracy-within-tasks": Kind(within_tasks_figure, _contrasts),
-    "losses": Kind(losses_figure, _contrasts),
-    "mask-sweep": Kind(mask_figure, _sweeps, printed=tuple(SETTINGS)),
-    "settings": Kind(settings_figure, _all_cells),
-    "matrices": Kind(matrices_figure, _contrasts),
-    "confusion": Kind(confusion_figure, _contrasts),
-    "stability-plasticity": Kind(plane_figure, _all_cells),
-}
-"""In the order of the page."""
+_PROPOSED_MASKS = (float("-inf"), -1.0)
+"""The masks that the paper proposes; print has no room for more."""
 
 
 def page_figures(cells: Sequence[Cell], systems: Systems) -> list[dict[str, Any]]:
@@ -98,7 +66,7 @@ def page_figures(cells: Sequence[Cell], systems: Systems) -> list[dict[str, Any]
         rows = systems.rows(own)
         for setting, title in {**SETTINGS, **_VALIDATED}.items():
             for name in FIGURES if setting in SETTINGS else ["matrices"]:
-                figure = FIGURES[name].describe(rows, setting, systems)
+                figure = FIGURES[name](rows, setting, systems)
                 if figure.panels:
                     where = {"benchmark": benchmark, "setting": setting, "setting_title": title}
                     found.append({**where, **vars(figure)})
@@ -118,7 +86,7 @@ def plot(cells: Sequence[Cell], name: str, setting: str = "class_il") -> "Drawin
         for title, group in groups.items()
         for row in systems.rows(group, title if len(groups) > 1 else "")
     ]
-    figure = FIGURES[name].describe(rows, setting, systems)
+    figure = FIGURES[name](rows, setting, systems)
     return draw(figure, [row.title for row in rows]) if figure.panels else None
 
 
@@ -128,38 +96,64 @@ def write_figures(
     """Write every figure that the cells have data for, as SVG and PNG; return their paths.
 
     Files are named BENCHMARK-FIGURE: `-mask-sweep` for families with at least three masks,
-    `-settings` and `-stability-plasticity` for all cells, and `-matrices-bB` and so on for each
-    buffer B with cells with and without a mask. Further pages end in `-2` and so on.
-    Raises MissingPackageError without matplotlib.
+    `-confidence-b200` and so on for each buffer with families that have cells with and without a
+    mask.
     """
     folder = Path(folder)
     paths: list[Path] = []
-    for name, figure, titles in _printed(cells, Systems(cells, compared)):
-        drawing = draw(figure, titles)
-        if not paths:
-            make_folder(folder)
-        for kind in ("svg", "png"):
-            path = folder / f"{name}.{kind}"
-            write_output(path, rendered(drawing, kind))
-            paths.append(path)
+    systems = Systems(cells, compared)
+    for benchmark, own in _by_benchmark(cells).items():
+        start = re.sub(r"[^\w.-]+", "-", benchmark)[:_LONGEST_NAME]
+        for name in FIGURES:
+            for end, rows in _pages(name, own):
+                settings = SETTINGS if name == "mask-sweep" else ["class_il"]
+                figures = [FIGURES[name](rows, setting, systems) for setting in settings]
+                figures = [figure for figure in figures if figure.panels]
+                if not figures:
+                    continue
+                titles = [row.title for row in rows] if len(settings) == 1 else []
+                drawing = draw(_stacked(figures), titles)
+                make_folder(folder)
+                for kind in ("svg", "png"):
+                    paths.append(folder / f"{start}-{name}{end}.{kind}")
+                    write_output(paths[-1], rendered(drawing, kind))
     return paths
 
 
-def _printed(cells: Sequence[Cell], systems: Systems) -> Iterator[tuple[str, Figure, list[str]]]:
-    for benchmark, own in _by_benchmark(cells).items():
-        start = re.sub(r"[^\w.-]+", "-", benchmark)[:_LONGEST_NAME]
-        for name, kind in FIGURES.items():
-            for end, rows in kind.pages(own):
-                figures = [kind.describe(rows, setting, systems) for setting in kind.printed]
-                panels = [
-                    replace(panel, row=panel.row + place)
-                    for place, figure in enumerate(figures)  # of one row each, if there are several
-                    for panel in figure.panels
-                ]
-                if panels:
-                    titles = [row.title for row in rows] if len(figures) == 1 else []
-                    drawn = next(figure for figure in figures if figure.panels)
-                    yield f"{start}-{name}{end}", replace(drawn, panels=tuple(panels)), titles
+def _pages(name: str, cells: Sequence[Cell]) -> Iterator[tuple[str, Sequence[Row]]]:
+    """The end of the file name, and the rows, of each printed page of a figure."""
+    if name in _OF_ALL_CELLS:
+        yield "", [Row(tuple(cells))]
+    elif name == "mask-sweep":
+        yield from _paged("", swept_families(cells), _COLUMNS)
+    else:
+        rows = [row for family in families(cells) if (row := contrast(family))]
+        by_buffer = grouped(rows, lambda row: row.cells[0].config.buffer)
+        for buffer, own in sorted(by_buffer.items()):
+            yield from _paged(f"-b{buffer}", own, _ROWS)
+
+
+def _paged(end: str, rows: Sequence[Row], size: int) -> Iterator[tuple[str, Sequence[Row]]]:
+    for page, start in enumerate(range(0, len(rows), size), start=1):
+        yield end if page == 1 else f"{end}-{page}", rows[start : start + size]
+
+
+def contrast(family: Row) -> Row | None:
+    """The cell without a mask, and those with -inf and -1 or else with the lowest mask."""
+    if family.plain is None or not family.masked:
+        return None
+    chosen = [cell for cell in family.masked if cell.config.mask in _PROPOSED_MASKS]
+    return replace(family, cells=(family.plain, *(chosen or family.masked[:1])))
+
+
+def _stacked(figures: Sequence[Figure]) -> Figure:
+    """One figure of several; each of them is a row, if there are several."""
+    panels = [
+        replace(panel, row=panel.row + place)
+        for place, figure in enumerate(figures)
+        for panel in figure.panels
+    ]
+    return replace(figures[0], panels=tuple(panels))
 
 
 def _by_benchmark(cells: Sequence[Cell]) -> dict[str, list[Cell]]:

@@ -5,10 +5,8 @@ computes them here, and `chart.js` in the same way on the page.
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -30,8 +28,6 @@ FAVOURITES = ("ER", "MSER(-inf)", "DER++", "MSDER++(-inf)", "MSDER++(-1)")
 """The systems that the paper compares; they get the clearest colours."""
 MINUS = "\N{MINUS SIGN}"
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
-_PROPOSED_MASKS = (-math.inf, -1.0)
-"""The masks that the paper proposes; print has no room for more."""
 
 Array = NDArray[np.float64]
 Numbers = tuple[float | None, ...]
@@ -91,9 +87,7 @@ class Axis:
     places: tuple[str, ...] = ()
     where: tuple[str, ...] = ()  # names of the places in tooltips
     name: str = ""  # name of a value in tooltips, where both axes are scales
-    near_100: bool = False  # logarithmic in the distance from 101: most systems differ near 100
     plain: bool = False  # numbers from 0 on that are not percentages, such as losses
-    broken: bool = False  # whether the first place is infinitely far away
     spans: tuple[tuple[int, int, str], ...] = ()  # groups of places: first, last + 1, name
 
 
@@ -127,16 +121,13 @@ class Figure:
     heat: str = "accuracy"  # what the colours of heat maps show, in percent
 
 
-def round_range(
-    values: Iterable[float], least: float = 2.0, most: float = 100.0
-) -> tuple[float, float, float]:
-    """A range with round ends that contains all values up to `most`, and its tick step.
+def round_range(values: Iterable[float], plain: bool = False) -> tuple[float, float, float]:
+    """A range with round ends that contains all percentages or plain numbers, and its tick step.
 
-    It spans at least `least`, so that negligible differences look negligible.
+    It spans at least 2 points, so that negligible differences look negligible.
     """
-    values = list(values)
-    if not values:
-        return 0.0, 100.0, 25.0
+    values = list(values) or [0.0, 100.0]
+    least, most = (0.1, math.inf) if plain else (2.0, 100.0)
     apart = max(0.0, least - (max(values) - min(values))) / 2
     low, high = max(0.0, min(values) - apart), min(most, max(values) + apart)
     power = 10.0 ** math.floor(math.log10((high - low) / 4))
@@ -180,26 +171,9 @@ class Row:
         """All other cells."""
         return self.cells[self.plain is not None :]
 
-    @property
-    def contrast(self) -> "Row | None":
-        """The cell without a mask, and those with -inf and -1 or else with the lowest mask."""
-        if self.plain is None or not self.masked:
-            return None
-        chosen = [cell for cell in self.masked if cell.config.mask in _PROPOSED_MASKS]
-        return Row((self.plain, *(chosen or self.masked[:1])), self.title)
-
     def name(self, cell: Cell) -> str:
-        """The name of a cell in the legend, with its number of trials if they differ."""
-        label = cell.label.partition(", ")[0] if self.title else cell.label
-        return label + self.trials([cell])
-
-    def trials(self, cells: Sequence[Cell]) -> str:
-        """` (9 trials)` for some of its cells; empty if all cells have the same number."""
-        return f" ({_trials(cells)})" if self._trials_differ else ""
-
-    @cached_property
-    def _trials_differ(self) -> bool:
-        return len({cell.trials for cell in self.cells}) > 1
+        """The name of a cell in the legend."""
+        return cell.label.partition(", ")[0] if self.title else cell.label
 
 
 def by_row(rows: Sequence[Row], panels_of: Callable[[Row], Iterable[Panel]]) -> tuple[Panel, ...]:
@@ -220,22 +194,21 @@ def families(cells: Iterable[Cell]) -> list[Row]:
         if cell.config.mask != "auto" and not math.isnan(cell.spreads["class_il_A_T"].mean)
     )
     groups = [sorted(group, key=system_order) for group in alike_but_mask(measured)]
-    settings = ([cell.label.partition(", ")[2] for cell in group] for group in groups)
-    return [Row(tuple(g), max(s, key=len)) for g, s in zip(groups, settings, strict=True)]
+    titles = [max((cell.label.partition(", ")[2] for cell in group), key=len) for group in groups]
+    return [Row(tuple(group), title) for group, title in zip(groups, titles, strict=True)]
+
+
+def source_of(cell: Cell) -> Source:
+    """The source of points of this cell."""
+    place = f"{cell.config.cell.hash[:12]}-{cell.learnt[:6]}"
+    return Source(place, cell.label, cell.trials)
 
 
 class Systems:
-    """The ids and looks of cells, the same in all figures of a report, and published figures."""
+    """The looks of cells, the same in all figures of a report, and published figures."""
 
     def __init__(self, cells: Sequence[Cell], compared: Iterable[ComparedCell] = ()) -> None:
         self._published = {id(cell.ours): cell.figures for cell in compared}
-        self._sources: dict[int, Source] = {}
-        seen = Counter[str]()
-        for cell in cells:
-            name = cell.config.cell.hash[:12]
-            seen[name] += 1  # cells of one config are numbered
-            place = name if seen[name] == 1 else f"{name}-{seen[name]}"
-            self._sources[id(cell)] = Source(place, cell.label, cell.trials)
         run = sorted((cell for cell in cells if cell.trials), key=system_order)
         labels = dict.fromkeys(cell.label for cell in run)
         first = dict.fromkeys([*(name for name in FAVOURITES if name in labels), *labels])
@@ -248,10 +221,6 @@ class Systems:
         groups = grouped(run, lambda cell: cell.learnt).values()
         return [Row(tuple(group), title) for group in groups]
 
-    def source(self, cell: Cell) -> Source:
-        """The source of points of this cell."""
-        return self._sources[id(cell)]
-
     def published(self, cell: Cell, measure: str) -> Spread | None:
         """The published figure of a cell, if any."""
         figure = self._published.get(id(cell), {}).get(measure)
@@ -261,33 +230,27 @@ class Systems:
         self, kind: Any, name: str, cells: Sequence[Cell], x: Iterable[float], **parts: Any
     ) -> Mark:
         """A mark of one cell, or of one cell per point, with the look of the first."""
-        sources = tuple(self.source(cell) for cell in cells)
+        sources = tuple(map(source_of, cells))
         parts = {"look": self.looks[cells[0].label], "sources": sources, **parts}
         return Mark(kind, name, x=numbers(x), **parts)
 
     def over_trials(
-        self, name: str, cell: Cell, values: Array, first: int = 0, **parts: Any
+        self,
+        name: str,
+        cell: Cell,
+        values: Array,
+        first: int = 0,
+        kind: str = "line",
+        note: str = "",
     ) -> Mark:
         """A line of a cell from the values of its trials, [S, places], from place `first` on."""
         places = range(first, first + values.shape[1])
-        kind = parts.pop("kind", "line")
-        return self.mark(kind, name, [cell], places, **heights(spreads(values)), **parts)
-
-
-def matrices(cell: Cell, setting: str) -> Array:
-    """The accuracy matrices of the finished trials, [S, T, T] in percent; [0] if there are none."""
-    found = [getattr(record, setting) for record in cell.finished]
-    return np.array([matrix for matrix in found if matrix], dtype=np.float64)
+        return self.mark(kind, name, [cell], places, note=note, **heights(spreads(values)))
 
 
 def is_measured(values: Array) -> bool:
     """Whether any value is not NaN."""
     return not bool(np.isnan(values).all())
-
-
-def numbered(count: int) -> tuple[str, ...]:
-    """`1`, `2`, ..."""
-    return tuple(str(number) for number in range(1, count + 1))
 
 
 def mask_name(mask: float) -> str:
@@ -313,12 +276,8 @@ def summary(rows: Iterable[Row], what: str) -> str:
     benchmarks = ", ".join(dict.fromkeys(cell.config.benchmark for cell in cells))
     buffers = {buffer_name(cell) for cell in cells}
     shared = f", {buffers.pop()}" if len(buffers) == 1 else ""
-    if all(cell.trials == 1 for cell in cells):
+    fewest, most = (f(cell.trials for cell in cells) for f in (min, max))
+    if most == 1:
         what = what.replace(" ± std", "")
-    return f"{benchmarks}{shared}: {what} over {_trials(cells)}"
-
-
-def _trials(cells: Sequence[Cell]) -> str:
-    counts = sorted({cell.trials for cell in cells})
-    trials = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return f"{trials} trial{'' if counts[-1] == 1 else 's'}"
+    trials = f"{most}" if fewest == most else f"{fewest} to {most}"
+    return f"{benchmarks}{shared}: {what} over {trials} trial{'s' * (most > 1)}"

@@ -36,8 +36,7 @@ _WIDTH = 7.0  # inches, two columns of text
 _LETTER = 0.065  # inches
 _MOST_NUMBERED = 10
 """Heat maps of more tasks have no room for numbers."""
-_MARKERS = dict(zip((*MARKERS, ""), (*"os^Dx+vo", ""), strict=True))
-_NEAR_100 = (0, 20, 40, 60, 70, 80, 85, 90, 95, 98, 99, 100)
+_MARKERS = {**dict(zip(MARKERS, "os^Dx+vo", strict=True)), "": ""}
 _STYLE = Path(__file__).with_name("print.mplstyle")
 
 
@@ -60,12 +59,10 @@ def draw(figure: Figure, titles: Sequence[str] = ()) -> "Drawing":
             grid = part.subplots(1, columns, squeeze=False, width_ratios=weights)[0]
             for axes in grid[len(row) :]:
                 axes.set_axis_off()
-            beside = ""
-            for axes, panel, weight in zip(grid, row, weights, strict=False):
-                if panel.y.title != beside:
-                    beside = panel.y.title
-                    axes.set_ylabel(textwrap.fill(beside, 12 * math.ceil(height)))
-                _panel(axes, panel, figure, (width - 0.5) * weight / sum(weights))
+            for place, panel in enumerate(row):
+                if not place or panel.y.title != row[place - 1].y.title:
+                    grid[place].set_ylabel(textwrap.fill(panel.y.title, 12 * math.ceil(height)))
+                _panel(grid[place], panel, figure, (width - 0.5) * weights[place] / sum(weights))
             named = _legend(part, row, width, named)
             if titles and (title := titles[row[0].row]):
                 part.suptitle(title, x=0.99, ha="right", color=_GREY)
@@ -94,7 +91,7 @@ def _style() -> Any:
 def _matplotlib(module: str) -> Any:
     """A module of matplotlib, which is optional."""
     try:
-        return importlib.import_module(f"matplotlib.{module}" if module else "matplotlib")
+        return importlib.import_module(f"matplotlib.{module}")
     except ImportError:
         raise MissingPackageError("figures need matplotlib: pip install matplotlib") from None
 
@@ -116,36 +113,38 @@ def _typeset(text: str) -> str:
 
 def _legend(part: Any, row: Sequence[Panel], room: float, above: list[str]) -> list[str]:
     """Name the marks and sizes of a row, unless they are those of the row above."""
-    marks = {mark.name: mark for panel in row for mark in panel.marks if mark.name}
-    sizes = {name: _size(n, row[0]) for n, name in enumerate(row[0].sizes)}
-    if not marks or [*marks] == above:
+    looks = {mark.name: _styled(mark) for panel in row for mark in panel.marks if mark.name}
+    if not looks or [*looks] == above:
         return above
-    looks = [_styled(mark) for mark in marks.values()]
-    looks += [
-        {"color": _GREY, "marker": "o", "linestyle": "", "markersize": s} for s in sizes.values()
-    ]
-    names = [_typeset(name) for name in (*marks, *sizes)]
-    columns = max(1, int(room / (_LETTER * max(map(len, names)) + 0.6)))
-    handles = [_matplotlib("lines").Line2D([], [], **look) for look in looks]
-    place = {"loc": "outside upper left", "borderaxespad": 0.4}
-    part.legend(handles, names, ncols=min(len(names), columns), **place)
-    return [*marks]
+    names = [*looks]
+    for number, size in enumerate(row[0].sizes):
+        radius = _size(number, row[0])
+        looks[size] = {"color": _GREY, "marker": "o", "linestyle": "", "markersize": radius}
+    columns = max(1, int(room / (_LETTER * max(map(len, looks)) + 0.6)))
+    part.legend(
+        [_matplotlib("lines").Line2D([], [], **look) for look in looks.values()],
+        map(_typeset, looks),
+        ncols=min(len(looks), columns),
+        loc="outside upper left",
+        borderaxespad=0.4,
+    )
+    return names
 
 
 def _panel(axes: "Axes", panel: Panel, figure: Figure, room: float) -> None:
-    guided = bool(panel.x.spans or panel.guides)
-    axes.set_title(_typeset(panel.title), fontsize=7, pad=12 if guided else 4)
+    has_names_above = bool(panel.x.spans or panel.guides)
+    axes.set_title(_typeset(panel.title), fontsize=7, pad=12 if has_names_above else 4)
     axes.set_xlabel(panel.x.title)
     if panel.y.places:
         _heat_map(axes, panel, _lowest(figure.panels))
         return
-    if panel.x.near_100:
-        _near_100(axes, "x", [end for mark in panel.marks for end in ends(mark.x, mark.x_std)])
-        _near_100(axes, "y", [end for mark in panel.marks for end in ends(mark.y, mark.std)])
-    else:
-        alike = [other for other in figure.panels if not other.large]
-        _percent(axes, alike if figure.same_range and not panel.large else [panel])
+    shares_range = figure.same_range and not panel.large
+    together = [each for each in figure.panels if not each.large] if shares_range else [panel]
+    _scale(axes, "y", [e for p in together for m in p.marks for e in ends(m.y, m.std)], panel.y)
+    if panel.x.places:
         _places(axes, panel.x, room)
+    else:
+        _scale(axes, "x", [end for m in panel.marks for end in ends(m.x, m.x_std)], panel.x)
     _guides(axes, panel)
     lines = [mark for mark in panel.marks if mark.kind in ("line", "points")]
     for mark in panel.marks:
@@ -155,35 +154,14 @@ def _panel(axes: "Axes", panel: Panel, figure: Figure, room: float) -> None:
         _mark(axes, mark, panel, shift)
 
 
-def _percent(axes: "Axes", together: Sequence[Panel]) -> None:
-    marks = [mark for panel in together for mark in panel.marks]
-    limits = {"least": 0.1, "most": math.inf} if together[0].y.plain else {}
-    low, high, step = round_range((e for mark in marks for e in ends(mark.y, mark.std)), **limits)
+def _scale(axes: "Axes", name: str, values: Sequence[float], axis: Axis) -> None:
+    """A range with round ends, and its ticks."""
+    low, high, step = round_range(values, plain=axis.plain)
     margin = 0.03 * (high - low)
-    axes.set_ylim(low - margin, high + margin)
     ticks = low + step * np.arange(round((high - low) / step) + 1)
-    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks.round(6)])
-    axes.spines.left.set_bounds(low, high)
-
-
-def _stretch(values: Any) -> Array:
-    return np.asarray(-np.log(np.maximum(101 - np.asarray(values), 1e-3)))
-
-
-def _shrink(values: Any) -> Array:
-    return np.asarray(101 - np.exp(-np.asarray(values)))
-
-
-def _near_100(axes: "Axes", name: str, values: Sequence[float]) -> None:
-    low, high = _stretch([min(values), min(max(values), 100.0)])
-    margin = max(0.05 * (high - low), 0.05)
-    bottom, top = float(_shrink(low - margin)), min(float(_shrink(high + margin)), 100.0)
-    ticks: Sequence[float] = [tick for tick in _NEAR_100 if bottom <= tick <= top]
-    if len(ticks) < 3:  # one system, or several alike
-        start, end, step = round_range([bottom, top])
-        ticks = [tick for tick in np.arange(start, end + step, step) if bottom <= tick <= top]
-    getattr(axes, f"set_{name}scale")("function", functions=(_stretch, _shrink))
-    axes.set(**{f"{name}lim": (bottom, top), f"{name}ticks": ticks, f"{name}ticklabels": ticks})
+    labels = [f"{tick:g}" for tick in ticks.round(6)]
+    limits = (low - margin, high + margin)
+    axes.set(**{f"{name}lim": limits, f"{name}ticks": ticks, f"{name}ticklabels": labels})
 
 
 def _places(axes: "Axes", axis: Axis, room: float) -> None:
@@ -195,32 +173,30 @@ def _places(axes: "Axes", axis: Axis, room: float) -> None:
     slant: Any = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if slanted else {}
     axes.set_xticks(range(0, count, every), names[::every], **slant)
     axes.set_xlim(-0.5, count - 0.5)
-    top: Any = {"transform": axes.get_xaxis_transform()}
     for number, (start, end, name) in enumerate(axis.spans):
         if number % 2:
             axes.axvspan(start - 0.5, end - 0.5, color=_PALE, linewidth=0, zorder=0)
         if (end - start) / count * room > _LETTER * len(name):
-            middle = (start + end - 1) / 2
-            axes.text(middle, 1.02, name, ha="center", color=_GREY, fontsize=6, **top)
-    if axis.broken:
-        slash: Any = {"marker": [(-1, -2), (1, 2)], "markersize": 5, "linestyle": ""}
-        axes.plot([0.42, 0.58], [0, 0], color="k", clip_on=False, **slash, **top)
+            _above(axes, (start + end - 1) / 2, name)
+
+
+def _above(axes: "Axes", x: float, text: str) -> None:
+    """Write a text above the frame."""
+    place: Any = axes.get_xaxis_transform()
+    axes.text(x, 1.02, text, ha="center", color=_GREY, fontsize=6, transform=place)
 
 
 def _guides(axes: "Axes", panel: Panel) -> None:
-    """Straight lines, bent by the stretched axes, labelled where they cross the top."""
+    """Straight lines, labelled where they leave the frame, unless the labels would overlap."""
     (left, right), top = axes.get_xlim(), axes.get_ylim()[1]
-    x = np.linspace(left, right, 300)
     last = math.inf
     for name, x0, y0, x1, y1 in panel.guides:
         leaves = x0 + (x1 - x0) * (top - y0) / (y1 - y0)
-        at = axes.transAxes.inverted().transform(axes.transData.transform((leaves, top)))[0]
-        if not 0 < at < 1 or last - at < _LETTER * len(name) / _WIDTH:
-            continue
-        last = at
-        axes.plot(x, y0 + (y1 - y0) * (x - x0) / (x1 - x0), color="#dcdcdc", linewidth=0.6)
-        words: Any = {"ha": "center", "color": "#8c8c8c", "fontsize": 6}
-        axes.annotate(name, (leaves, top), (0, 2), textcoords="offset points", **words)
+        gap = _LETTER * len(name) / _WIDTH * (right - left)
+        if left < leaves < right and last - leaves > gap:
+            last = leaves
+            axes.axline((x0, y0), (x1, y1), color="#dcdcdc", linewidth=0.6)
+            _above(axes, leaves, name)
 
 
 def _styled(mark: Mark) -> dict[str, Any]:
@@ -239,7 +215,7 @@ def _styled(mark: Mark) -> dict[str, Any]:
 
 
 def _array(values: Numbers) -> Array:
-    return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
+    return np.array(values, dtype=np.float64)  # None becomes NaN
 
 
 def _mark(axes: "Axes", mark: Mark, panel: Panel, shift: float) -> None:
@@ -247,8 +223,6 @@ def _mark(axes: "Axes", mark: Mark, panel: Panel, shift: float) -> None:
     std = np.nan_to_num(_array(mark.std)) if mark.std else np.zeros(len(y))
     if mark.kind == "level":
         axes.axhline(y[0], color=_GREY, linestyle=":", linewidth=1.2, zorder=1, label=mark.name)
-        edge = len(panel.x.places) - 0.5
-        axes.errorbar(edge, y[0], std[0], color=_GREY, linewidth=0.8, clip_on=False)
     elif mark.kind == "thread":
         axes.plot(x, y, color=looks["color"], linewidth=0.7, alpha=0.6, zorder=2)
         across = np.nan_to_num(_array(mark.x_std))

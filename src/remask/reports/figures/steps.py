@@ -1,6 +1,6 @@
 """Figures over training steps: accuracy on old tasks within a task, and losses."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby, pairwise
 
@@ -37,17 +37,11 @@ def within_tasks_figure(rows: Sequence[Row], setting: str, systems: Systems) -> 
             return None
         return times if is_measured(_curves(cell, setting)) else None
 
-    def panels(row: Row) -> Iterator[Panel]:
-        for times, cells in grouped(row.cells, times_of).items():
-            if times:
-                yield _within_tasks_panel(row, cells, times, setting, systems)
+    def panels(row: Row, cells: Sequence[Cell], times: _Times) -> Iterator[Panel]:
+        yield _within_tasks_panel(row, cells, times, setting, systems)
 
-    return Figure(
-        key="accuracy-within-tasks",
-        summary=summary(_measured(rows, times_of), f"{SETTINGS[setting]}, mean ± std"),
-        panels=by_row(rows, panels),
-        inches=2.2,
-    )
+    what = f"{SETTINGS[setting]}, mean ± std"
+    return _over_steps("accuracy-within-tasks", rows, what, times_of, panels)
 
 
 def losses_figure(rows: Sequence[Row], setting: str, systems: Systems) -> Figure:
@@ -57,23 +51,31 @@ def losses_figure(rows: Sequence[Row], setting: str, systems: Systems) -> Figure
         losses = _losses(cell)
         return (losses[0].steps, losses[0].learning) if losses and losses[0].steps else None
 
+    def panels(row: Row, cells: Sequence[Cell], times: _Times) -> Iterator[Panel]:
+        for term in dict.fromkeys(name for cell in cells for name in _losses(cell)[0].names):
+            yield _losses_panel(row, cells, times, term, systems)
+
+    figure = _over_steps("losses", rows, "mean ± std", times_of, panels)
+    return replace(figure, of_test=False)
+
+
+def _over_steps(
+    key: str,
+    rows: Sequence[Row],
+    what: str,
+    times_of: Callable[[Cell], _Times | None],
+    panels_of: Callable[[Row, Sequence[Cell], _Times], Iterable[Panel]],
+) -> Figure:
+    """A figure with panels for each group of cells that were measured at the same steps."""
+    measured = [replace(row, cells=tuple(filter(times_of, row.cells))) for row in rows]
+
     def panels(row: Row) -> Iterator[Panel]:
         for times, cells in grouped(row.cells, times_of).items():
-            if times:
-                terms = dict.fromkeys(name for cell in cells for name in _losses(cell)[0].names)
-                yield from (_losses_panel(row, cells, times, term, systems) for term in terms)
+            assert times is not None
+            yield from panels_of(row, cells, times)
 
-    return Figure(
-        key="losses",
-        of_test=False,
-        summary=summary(_measured(rows, times_of), "mean ± std"),
-        panels=by_row(rows, panels),
-        inches=2.0,
-    )
-
-
-def _measured(rows: Sequence[Row], times_of: Callable[[Cell], _Times | None]) -> list[Row]:
-    return [replace(row, cells=tuple(filter(times_of, row.cells))) for row in rows]
+    drawn = by_row(measured, panels)
+    return Figure(key=key, summary=summary(measured, what), panels=drawn, inches=2.1)
 
 
 def _within_tasks_panel(
@@ -92,16 +94,16 @@ def _within_tasks_panel(
             name = "" if spans else row.name(cell)  # one entry in the legend
             marks.append(systems.over_trials(name, cell, of_old, first=len(places)))
         spans.append((len(places), len(places) + len(points), f"task {task + 1}"))
-        places += [f"{steps[point]:,}" for point in points]
-        since = [steps[point] - steps[switch] for point in points]
-        where += [f"tasks before {task + 1}, {_when(step, task)}" for step in since]
+        for point in points:
+            places.append(f"{steps[point]:,}")
+            since = steps[point] - steps[switch]
+            when = (
+                f"{since:,} steps into task {task + 1}" if since else f"at the end of task {task}"
+            )
+            where.append(f"tasks before {task + 1}, {when}")
     axis = Axis("steps", tuple(places), tuple(where), spans=tuple(spans))
     title = f"{SETTINGS[setting]} accuracy on earlier tasks"
     return Panel(title, axis, Axis("accuracy (%)"), tuple(marks))
-
-
-def _when(step: int, task: int) -> str:
-    return f"{step:,} steps into task {task + 1}" if step else f"at the end of task {task}"
 
 
 def _curves(cell: Cell, setting: str) -> Array:
@@ -121,9 +123,9 @@ def _losses_panel(
     for cell in cells:
         losses = _losses(cell)
         if term in losses[0].names:
-            place = losses[0].names.index(term)
-            values = np.array([[point[place] for point in one.values] for one in losses], float)
-            marks.append(systems.over_trials(row.name(cell), cell, values))
+            values = np.array([one.values for one in losses], float)
+            own_values = values[:, :, losses[0].names.index(term)]
+            marks.append(systems.over_trials(row.name(cell), cell, own_values))
     where = (f"step {step:,}, task {task + 1}" for step, task in zip(*times, strict=True))
     axis = Axis("steps", tuple(f"{s:,}" for s in steps), tuple(where), spans=tuple(spans))
     return Panel(term, axis, Axis("loss", plain=True), tuple(marks))

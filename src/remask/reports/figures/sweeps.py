@@ -17,6 +17,7 @@ from remask.reports.figures.description import (
     families,
     heights,
     mask_name,
+    source_of,
     summary,
 )
 from remask.reports.measures import SETTINGS, system_order
@@ -25,7 +26,6 @@ from remask.store.cells import Cell, grouped
 _FEWEST_MASKS = 3
 _MOST_LINES = 6
 _NOT_SWEPT = ("benchmark", "method", "mask", "positive_mask", "buffer", "seed", "weights")
-_BEST = "{}, {}, m = {}: {:.2f}\N{NO-BREAK SPACE}%"
 
 
 def settings_figure(rows: Sequence[Row], setting: str, systems: Systems) -> Figure:
@@ -35,52 +35,44 @@ def settings_figure(rows: Sequence[Row], setting: str, systems: Systems) -> Figu
     nothing else; of many lines, those that reach the highest accuracy are drawn.
     """
     cells = [cell for row in rows for cell in row.cells]
-    validation = "validation " * (bool(cells) and all(cell.config.validation for cell in cells))
-    measure = f"{validation.strip()}{'_' * bool(validation)}{setting}_A_T"
+    validated = bool(cells) and all(cell.config.validation for cell in cells)
+    measure = f"validation_{setting}_A_T" if validated else f"{setting}_A_T"
     known = [cell for cell in cells if not math.isnan(cell.spreads[measure].mean)]
     several_buffers = len({cell.config.buffer for cell in known}) > 1
+    accuracy = Axis(f"final {'validation ' * validated}accuracy (%)")
     panels: list[Panel] = []
     left_out = False
-    settings = {id(cell): _numbers(cell) for cell in known}
-    for name in dict.fromkeys(name for found in settings.values() for name in found):
-        values = {cell: found[name] for cell, found in settings.items() if name in found}
-        scale = sorted({*values.values()})
+    for name in dict.fromkeys(name for cell in known for name in _numbers(cell)):
+        having = [cell for cell in known if name in _numbers(cell)]
+        scale = sorted({_numbers(cell)[name] for cell in having})
         if len(scale) < 2:
             continue
-        having = [cell for cell in known if id(cell) in values]
         lines = [line for line in _alike_but(name, having) if len(line) > 1]
         lines.sort(key=lambda line: -max(cell.spreads[measure].mean for cell in line))
         left_out |= len(lines) > _MOST_LINES
+        lines = sorted(lines[:_MOST_LINES], key=lambda line: system_order(line[0]))
         first = sum(len(panel.marks) for panel in panels)
-        marks: list[Mark] = []
-        for line in sorted(lines[:_MOST_LINES], key=lambda line: system_order(line[0])):
-            ordered = sorted(line, key=lambda cell: values[id(cell)])
+        marks = []
+        for number, line in enumerate(lines, start=first):
+            line.sort(key=lambda cell: _numbers(cell)[name])
             parts = [p for p in line[0].label.split(", ") if p.partition("=")[0] != name]
-            parts += [buffer_name(line[0])] * several_buffers
-            mark = systems.mark(
-                "line",
-                ", ".join(parts),
-                ordered,
-                [scale.index(values[id(cell)]) for cell in ordered],
-                **heights([cell.spreads[measure] for cell in ordered]),
-                look=Look.number(first + len(marks)),
-            )
-            marks.append(mark)
+            label = ", ".join([*parts, *[buffer_name(line[0])] * several_buffers])
+            places = [scale.index(_numbers(cell)[name]) for cell in line]
+            means = heights([cell.spreads[measure] for cell in line])
+            look = Look.number(number)
+            marks.append(systems.mark("line", label, line, places, **means, look=look))
         if marks:
-            places = tuple(f"{value:g}" for value in scale)
-            where = tuple(f"{name} = {place}" for place in places)
-            axis = Axis(f"{name}, not to scale", places, where)
-            accuracy = Axis(f"final {validation}accuracy (%)")
-            title = f"Accuracy against {name}"
-            panels.append(Panel(title, axis, accuracy, tuple(marks), std_as="bars"))
-    more = f"The {_MOST_LINES} lines with the highest points are drawn." if left_out else ""
+            names = tuple(f"{value:g}" for value in scale)
+            axis = Axis(f"{name}, not to scale", names, tuple(f"{name} = {n}" for n in names))
+            panel = Panel(f"Accuracy against {name}", axis, accuracy, tuple(marks), std_as="bars")
+            panels.append(panel)
+    what = f"{'validation ' * validated}{SETTINGS[setting]}, mean ± std"
     return Figure(
         key="settings",
-        summary=summary([Row(tuple(known))], f"{validation}{SETTINGS[setting]}, mean ± std"),
+        summary=summary([Row(tuple(known))], what),
         panels=tuple(panels),
-        remark=more,
-        of_test=not validation,
-        inches=2.0,
+        remark=f"The {_MOST_LINES} lines with the highest points are drawn." * left_out,
+        of_test=not validated,
     )
 
 
@@ -110,18 +102,17 @@ def mask_figure(rows: Sequence[Row], setting: str, systems: Systems) -> Figure:
 
     Masks are evenly spaced in their order.
     """
-    swept = swept_families([cell for row in rows for cell in row.cells])
-    drawn = Row(tuple(cell for family in swept for cell in family.cells))
+    measure = f"{setting}_A_T"
+    swept = [
+        family
+        for family in swept_families([cell for row in rows for cell in row.cells])
+        if not math.isnan(family.masked[0].spreads[measure].mean)
+    ]
     masks = sorted({_mask(cell) for family in swept for cell in family.masked})
     return Figure(
         key="mask-sweep",
-        summary=summary([drawn], "mean ± std"),
-        panels=tuple(
-            _masks_panel(family, setting, masks, systems, drawn)
-            for family in swept
-            if not math.isnan(family.masked[0].spreads[f"{setting}_A_T"].mean)
-        ),
-        inches=2.0,
+        summary=summary(swept, "mean ± std"),
+        panels=tuple(_masks_panel(family, setting, masks, systems) for family in swept),
     )
 
 
@@ -130,54 +121,49 @@ def swept_families(cells: Sequence[Cell]) -> list[Row]:
     return [family for family in families(cells) if len(family.masked) >= _FEWEST_MASKS]
 
 
-def _masks_panel(
-    family: Row, setting: str, masks: Sequence[float], systems: Systems, drawn: Row
-) -> Panel:
+def _masks_panel(family: Row, setting: str, masks: Sequence[float], systems: Systems) -> Panel:
     measure = f"{setting}_A_T"
-    method = family.masked[0].label.partition("(")[0]
-    where = ", ".join([buffer_name(family.masked[0]), *([family.title] if family.title else [])])
-    best = max(family.masked, key=lambda cell: cell.spreads[measure].mean)
-    note = _BEST.format(method, where, mask_name(_mask(best)), best.spreads[measure].mean)
-    if family.plain is not None:
-        note += f", without a mask {family.plain.spreads[measure].mean:.2f}\N{NO-BREAK SPACE}%"
+    plain, masked = family.plain, family.masked
+    method = masked[0].label.partition("(")[0]
+    title = ", ".join(filter(None, [f"{method}(m)", buffer_name(masked[0]), family.title]))
+
+    best = max(masked, key=lambda cell: cell.spreads[measure].mean)
+    note = f"{title.replace('(m)', '')}, m = {mask_name(_mask(best))}: {_percent(best, measure)}"
+    if plain is not None:
+        note += f", without a mask {_percent(plain, measure)}"
 
     def mark(kind: str, name: str, cells: Sequence[Cell], **parts: object) -> Mark:
         places = [masks.index(_mask(cell)) for cell in cells]
         means = heights([cell.spreads[measure] for cell in cells])
         return systems.mark(kind, name, cells, places, **{**means, **parts})
 
-    far = sum(math.isinf(_mask(cell)) for cell in family.masked)  # no line leads to -inf
+    far = sum(math.isinf(_mask(cell)) for cell in masked)  # no line leads to -inf
     marks = [
         mark("line", "masked at m, mean ± std", cells, look=Look(0), note=note)
-        for cells in (family.masked[:far], family.masked[far:])
+        for cells in (masked[:far], masked[far:])
         if cells
     ]
-    plain = family.plain
     if plain is not None and not math.isnan(plain.spreads[measure].mean):
         level = heights([plain.spreads[measure]])
         look = Look(None, (1.5, 4.0), "")
-        marks.append(
-            systems.mark("level", "the same without a mask", [plain], (0,), **level, look=look)
-        )
-    claims = {id(c): claim for c in family.masked if (claim := systems.published(c, measure))}
-    if claimed := [cell for cell in family.masked if id(cell) in claims]:
+        name = "the same without a mask"
+        marks.append(systems.mark("level", name, [plain], (0,), **level, look=look))
+    claims = {cell.label: systems.published(cell, measure) for cell in masked}
+    if claimed := [(cell, claim) for cell in masked if (claim := claims[cell.label])]:
         sources = tuple(
-            replace(systems.source(cell), label=f"{cell.label}, published", trials=claim.trials)
-            for cell, claim in zip(claimed, claims.values(), strict=True)
+            replace(source_of(cell), label=f"{cell.label}, published", trials=claim.trials)
+            for cell, claim in claimed
         )
-        means = heights([*claims.values()])
-        look = Look(None, (), "diamond")
-        marks.append(mark("points", "published", claimed, **means, sources=sources, look=look))
-    names = tuple(mask_name(mask) for mask in masks)
-    axis = Axis(
-        "masking value m, not to scale",
-        names,
-        tuple(f"m = {name}" for name in names),
-        broken=math.isinf(masks[0]),
-    )
-    accuracy = Axis(f"final {SETTINGS[setting]} accuracy (%)")
-    title = f"{method}(m), {where}{drawn.trials(family.cells)}"
-    return Panel(title, axis, accuracy, tuple(marks))
+        parts = {"sources": sources, "look": Look(None, (), "diamond")}
+        means = heights([claim for _, claim in claimed])
+        marks.append(mark("points", "published", [cell for cell, _ in claimed], **means, **parts))
+    names = tuple(map(mask_name, masks))
+    axis = Axis("masking value m, not to scale", names, tuple(f"m = {name}" for name in names))
+    return Panel(title, axis, Axis(f"final {SETTINGS[setting]} accuracy (%)"), tuple(marks))
+
+
+def _percent(cell: Cell, measure: str) -> str:
+    return f"{cell.spreads[measure].mean:.2f}\N{NO-BREAK SPACE}%"
 
 
 def _mask(cell: Cell) -> float:
@@ -188,15 +174,13 @@ def plane_figure(rows: Sequence[Row], setting: str, systems: Systems) -> Figure:
     """Stability 100 - F_T against plasticity, a point per cell; lines join a system's buffers."""
     lost, learnt = f"{setting}_F_T", f"{setting}_plasticity"
     found = sorted((c for row in rows for c in row.cells), key=lambda cell: cell.config.buffer)
-    drawn = Row(
-        tuple(c for c in found if not math.isnan(c.spreads[lost].mean + c.spreads[learnt].mean))
-    )
-    sizes = list(dict.fromkeys(map(buffer_name, drawn.cells)))
-    by_label = grouped(drawn.cells, lambda cell: cell.label)
+    drawn = [c for c in found if not math.isnan(c.spreads[lost].mean + c.spreads[learnt].mean)]
+    sizes = list(dict.fromkeys(map(buffer_name, drawn)))
+    by_label = grouped(drawn, lambda cell: cell.label)
     marks = [
         systems.mark(
             "thread",
-            label + drawn.trials(own),
+            label,
             own,
             [100 - cell.spreads[lost].mean for cell in own],
             **heights([cell.spreads[learnt] for cell in own]),
@@ -208,16 +192,16 @@ def plane_figure(rows: Sequence[Row], setting: str, systems: Systems) -> Figure:
     ]
     panel = Panel(
         "All buffers",
-        Axis(f"stability, 100 {MINUS} forgetting (%)", name="stability", near_100=True),
-        Axis("plasticity, accuracy right after learning (%)", name="plasticity", near_100=True),
+        Axis(f"stability, 100 {MINUS} forgetting (%)", name="stability"),
+        Axis("plasticity, accuracy right after learning (%)", name="plasticity"),
         tuple(marks),
         sizes=tuple(sizes),
-        guides=_equal_accuracy({len(trial.tasks) for c in drawn.cells for trial in c.finished}),
+        guides=_equal_accuracy({len(trial.tasks) for cell in drawn for trial in cell.finished}),
     )
     return Figure(
         key="stability-plasticity",
-        summary=summary([drawn], f"{SETTINGS[setting]}, mean ± std"),
-        panels=(panel,) if drawn.cells else (),
+        summary=summary([Row(tuple(drawn))], f"{SETTINGS[setting]}, mean ± std"),
+        panels=(panel,) if drawn else (),
         inches=4.0,
     )
 

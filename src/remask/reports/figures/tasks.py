@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from remask.record import TrialRecord
 from remask.reports.figures.description import (
     Array,
     Axis,
@@ -15,8 +16,6 @@ from remask.reports.figures.description import (
     Systems,
     by_row,
     is_measured,
-    matrices,
-    numbered,
     numbers,
     summary,
 )
@@ -39,22 +38,19 @@ def confidence_figure(rows: Sequence[Row], setting: str, systems: Systems) -> Fi
     def panels(row: Row) -> Iterator[Panel]:
         if sure := [c for c in row.cells if c.tasks and is_measured(_confidences(c))]:
             yield _confidence_panel(row, sure, systems)
-        final = [(c, found[:, -1]) for c in row.cells if (found := matrices(c, setting)).size]
+        final = [(c, found[:, -1]) for c in row.cells if (found := _matrices(c, setting)).size]
         if final := [(cell, accuracy) for cell, accuracy in final if is_measured(accuracy)]:
             marks = [systems.over_trials(row.name(c), c, accuracy) for c, accuracy in final]
             tasks = _tasks_axis("task", final[0][1].shape[1], "task {}, after the last task")
             title = f"{SETTINGS[setting]} accuracy on each task"
             yield Panel(title, tasks, _ACCURACY, tuple(marks), std_as="bars")
 
-    return Figure(
-        key="confidence",
-        summary=summary(rows, "after the last task, mean ± std"),
-        panels=by_row(rows, panels),
-    )
+    what = "after the last task, mean ± std"
+    return Figure(key="confidence", summary=summary(rows, what), panels=by_row(rows, panels))
 
 
 def _tasks_axis(title: str, tasks: int, where: str) -> Axis:
-    places = numbered(tasks)
+    places = tuple(str(number) for number in range(1, tasks + 1))
     return Axis(title, places, tuple(where.format(place) for place in places))
 
 
@@ -72,10 +68,10 @@ def _confidence_panel(row: Row, cells: Sequence[Cell], systems: Systems) -> Pane
     names: list[str] = []
     where: list[str] = []
     spans: list[tuple[int, int, str]] = []
-    for place, task in enumerate(tasks, start=1):
-        spans.append((len(names), len(names) + len(task), f"task {place}"))
+    for number, task in enumerate(tasks, start=1):
+        spans.append((len(names), len(names) + len(task), f"task {number}"))
         names += [class_names[class_id] for class_id in task]
-        where += [f"class {class_names[class_id]}, task {place}" for class_id in task]
+        where += [f"class {class_names[class_id]}, task {number}" for class_id in task]
     return Panel(
         "Confidence in each class",
         Axis("class", tuple(names), tuple(where), spans=tuple(spans)),
@@ -93,7 +89,7 @@ def accuracy_figure(rows: Sequence[Row], setting: str, systems: Systems) -> Figu
 
     def panels(row: Row) -> Iterator[Panel]:
         # A method that is tested only at the end has no curve.
-        found = [(cell, matrices(cell, setting)) for cell in row.cells]
+        found = [(cell, _matrices(cell, setting)) for cell in row.cells]
         found = [(c, a) for c, a in found if a.size > len(a) and is_measured(a[:, 0, 0])]
         if not found:
             return
@@ -138,7 +134,7 @@ def matrices_figure(rows: Sequence[Row], setting: str, systems: Systems) -> Figu
 
     def panels(row: Row) -> Iterator[Panel]:
         for cell in row.cells:
-            accuracy = matrices(cell, setting)
+            accuracy = _matrices(cell, setting)
             if is_measured(accuracy):
                 mean = accuracy.mean(axis=0)
                 across = _tasks_axis("accuracy on task", len(mean), "on task {}")
@@ -146,11 +142,8 @@ def matrices_figure(rows: Sequence[Row], setting: str, systems: Systems) -> Figu
                 heat = _heat(mean, ~np.isnan(mean), cell, systems)
                 yield Panel(row.name(cell), across, down, (heat,))
 
-    return Figure(
-        key="matrices",
-        summary=summary(rows, f"{SETTINGS.get(setting, setting)}, mean"),
-        panels=by_row(rows, panels),
-    )
+    what = f"{SETTINGS.get(setting, setting)}, mean"
+    return Figure(key="matrices", summary=summary(rows, what), panels=by_row(rows, panels))
 
 
 def confusion_figure(rows: Sequence[Row], setting: str, systems: Systems) -> Figure:
@@ -167,9 +160,10 @@ def confusion_figure(rows: Sequence[Row], setting: str, systems: Systems) -> Fig
             )
             yield Panel(row.name(cell), predicted, true, (heat,))
 
-    is_drawn = setting == "class_il"
+    if setting != "class_il":
+        rows = ()
     counted = [
-        replace(row, cells=tuple(c for c in row.cells if is_drawn and _counts(c).size))
+        replace(row, cells=tuple(c for c in row.cells if any(_counts(r) for r in c.finished)))
         for row in rows
     ]
     return Figure(
@@ -191,23 +185,29 @@ def _confusion(cell: Cell) -> tuple[Array, tuple[str, ...]]:
     Of many classes, and of trials with different tasks, the counts between tasks, [S, T, T], and
     the names of the tasks.
     """
-    counts, names = _counts(cell), cell.class_names or ()
-    if len(names) > _MOST_CONFUSED or cell.tasks is None:
+    counted = [(record, np.array(own)) for record in cell.finished if (own := _counts(record))]
+    classes, tasks = len(counted[0][1]), len(counted[0][0].tasks)
+    names = cell.class_names or tuple(str(number) for number in range(1, classes + 1))
+    if classes > _MOST_CONFUSED or cell.tasks is None:
         found = []
-        for record in cell.finished:
-            if record.answers and (own := np.array(record.answers.confusion, np.float64)).size:
-                member = np.array([[c in task for c in range(len(own))] for task in record.tasks])
-                found.append(member @ own @ member.T)
-        return np.array(found), tuple(f"task {number}" for number in numbered(len(found[0])))
-    order = [c for task in cell.tasks for c in task] or list(range(counts.shape[-1]))
-    names = names or numbered(len(order))
-    return counts[:, order][:, :, order], tuple(names[label] for label in order)
+        for record, counts in counted:
+            member = np.array([[c in task for c in range(classes)] for task in record.tasks])
+            found.append(member @ counts @ member.T)
+        return np.array(found, float), tuple(f"task {number}" for number in range(1, tasks + 1))
+    order = [c for task in cell.tasks for c in task] or list(range(classes))
+    ordered = np.array([counts[order][:, order] for _, counts in counted], float)
+    return ordered, tuple(names[label] for label in order)
 
 
-def _counts(cell: Cell) -> Array:
-    """The confusion counts of all trials that have them, [S, K, K]."""
-    found = [r.answers.confusion for r in cell.finished if r.answers and r.answers.confusion]
-    return np.array(found, dtype=np.float64)
+def _counts(record: TrialRecord) -> Sequence[Sequence[int]]:
+    """The confusion counts of a trial, [K, K]; empty if they were not measured."""
+    return record.answers.confusion if record.answers else ()
+
+
+def _matrices(cell: Cell, setting: str) -> Array:
+    """The accuracy matrices of the finished trials, [S, T, T] in percent; [0] if there are none."""
+    found = [getattr(record, setting) for record in cell.finished]
+    return np.array([matrix for matrix in found if matrix], dtype=np.float64)
 
 
 def _confidences(cell: Cell) -> Array:
