@@ -162,19 +162,14 @@ def unknown_method(
 
 
 def _split_mask(name: str) -> tuple[str, float | Literal["auto"] | None]:
-    """Split `mser(-1)` into (`mser`, -1.0); also reads `−10⁹`, as in figures."""
+    """Split `mser(-1)` into (`mser`, -1.0)."""
     from remask.config import read_mask  # a list of methods needs no pydantic
 
     if parts := re.fullmatch(r"(.+?)\s*\(([^()]+)\)", name):
-        power = re.fullmatch("(.10)([⁰¹²³⁴⁵⁶⁷⁸⁹]+)", parts[2])
-        text = f"{power[1][0]}1e{power[2].translate(_RAISED)}" if power else parts[2]
         with suppress(ValueError):
-            if (mask := read_mask(text)) is not None:
+            if (mask := read_mask(parts[2])) is not None:
                 return parts[1], mask
     return name, None
-
-
-_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
 
 
 def short_number(number: float) -> str:

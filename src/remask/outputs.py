@@ -18,15 +18,11 @@ _BEGINNINGS = {
     re.compile(mark, re.DOTALL): kind
     for mark, kind in (
         (rb"SQLite format 3\0", "an SQLite database, such as a results store"),
-        (rb"\x37\x7f\x06[\x82\x83]", "the log of an SQLite database"),
-        (rb"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7", "the journal of an SQLite database"),
         (rb'.{8}\{"__metadata__":\{"remask":"[0-9a-f]{64}', "a checkpoint"),
         (rb'\{\s*"format":.{1,40}"sha256":\s*"[0-9a-f]{64}",\s*"content":', "a learner's manifest"),
-        (rb"\x93NUMPY", "a NumPy array"),
     )
 }
 """The first bytes of files that no output may replace."""
-_SIDE_FILE = re.compile(r"(.+)-(?:wal|shm|journal)")
 
 
 def write_output(path: Path, data: bytes | Iterable[bytes], in_use: Sequence[Path] = ()) -> None:
@@ -76,10 +72,6 @@ def _kept_as(path: Path, there: os.stat_result | None, used: Sequence[Path]) -> 
     """Describe a file that no output may replace; None for any other."""
     if path.resolve() in used:
         return "read or written by the same command"
-    if beside := _SIDE_FILE.fullmatch(path.name):
-        store = path.with_name(beside[1])
-        if store.resolve() in used or _begins_as(store) is not None:
-            return f"part of {store.name}, which is an SQLite database"
     if path.suffix in (".safetensors", ".npy") and _begins_as(path.with_name("learner.json")):
         return "in the folder of a learner"
     return _begins_as(path) if there is not None and stat.S_ISREG(there.st_mode) else None

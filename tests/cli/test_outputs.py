@@ -3,7 +3,6 @@
 import sqlite3
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -17,7 +16,7 @@ from tests.command_line import QUICK, CommandLine
 from tests.learner.samples import taught
 from tests.store.store_samples import make_record
 
-KINDS = ("database", "wal", "shm", "journal", "checkpoint", "manifest", "array", "model")
+KINDS = ("database", "checkpoint", "manifest", "model")
 
 
 @pytest.fixture(scope="module")
@@ -39,17 +38,12 @@ def kept(tmp_path_factory: pytest.TempPathFactory, learner: Path) -> dict[str, P
     checkpoints = CheckpointFolder(folder, "run")
     checkpoints.load({})
     checkpoints.save({"weights": torch.ones(2)}, {"step": 1}, {})
-    np.save(folder / "samples.npy", np.zeros(3, np.uint8))
-    files = {
+    return {
         "database": database,
         "checkpoint": checkpoints_in(folder)[1],
         "manifest": learner / MANIFEST,
-        "array": folder / "samples.npy",
         "model": next(learner.glob("*.safetensors")),
     }
-    for side in ("wal", "shm", "journal"):
-        files[side] = database.with_name(f"{database.name}-{side}")
-    return files
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -73,7 +67,7 @@ def test_an_output_never_replaces_a_file_to_keep(kept: dict[str, Path], kind: st
     ],
     ids=lambda command: command[0],
 )
-@pytest.mark.parametrize("kind", ["link", "wal", "manifest"])
+@pytest.mark.parametrize("kind", ["link", "manifest"])
 def test_no_command_replaces_a_file_to_keep(
     remask: CommandLine,
     kept: dict[str, Path],
@@ -132,7 +126,7 @@ def test_an_export_may_be_written_again(learner: Path, tmp_path: Path) -> None:
     assert (tmp_path / "model.safetensors").read_bytes() == first
 
 
-@pytest.mark.parametrize("name", ["results.json", "model.safetensors", "page.html", "notes-wal"])
+@pytest.mark.parametrize("name", ["results.json", "model.safetensors", "page.html"])
 def test_other_files_are_replaced(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b'{"format": 1, "learner": "mine"}')
     write_output(tmp_path / name, b"new")

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing import forkserver
 from pathlib import Path
-from typing import ClassVar
 
 import torch
 
@@ -18,33 +17,22 @@ from remask.cli.app import main
 
 
 class ForkedRemask:
-    """A command in a child process, with its output in a pipe.
+    """A command in a child process; a `subprocess.Popen` as far as the tests need it.
 
-    It can be used as a `subprocess.Popen` as far as the tests need it. Whatever its last argument,
-    `prepare`, does is done in the child before the command begins.
+    What it prints goes to `log`. `prepare` is called in the child before the command begins.
     """
 
-    _readers: ClassVar[set[int]] = set()
-    """Our ends of all pipes: a sibling that inherited one would be a reader that never leaves."""
-
     def __init__(
-        self,
-        args: Sequence[str],
-        store: Path,
-        *,
-        prepare: Callable[[], None] = lambda: None,
+        self, args: Sequence[str], store: Path, log: Path, prepare: Callable[[], None]
     ) -> None:
         self.returncode: int | None = None
-        self._said = b""
-        reader, theirs = os.pipe()
-        os.set_blocking(reader, False)
-        self._reader: int | None = reader
-        self._readers.add(reader)
+        log.touch()
+        self._log = log
         self.pid = os.fork()
         if self.pid == 0:
             code = 70
             try:
-                self._make_a_process_of_its_own(theirs)
+                _make_own_process(log)
                 os.environ["REMASK_STORE"] = str(store)
                 prepare()
                 code = _call(args)
@@ -52,16 +40,13 @@ class ForkedRemask:
                 code = 128 + signal.SIGINT
             finally:
                 os._exit(code)
-        os.close(theirs)
 
     def poll(self) -> int | None:
-        """Its exit code, once it has ended; hears what it has said meanwhile."""
-        self._listen()
+        """Its exit code, once it has ended."""
         if self.returncode is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 self.returncode = os.waitstatus_to_exitcode(status)
-                self._listen()
         return self.returncode
 
     def wait(self, timeout: float) -> int:
@@ -74,11 +59,9 @@ class ForkedRemask:
         return code
 
     def communicate(self, timeout: float) -> tuple[str, str]:
-        """What it has said, on both streams, once it has ended."""
+        """What it has printed, once it has ended."""
         self.wait(timeout)
-        said = self._said.decode(errors="replace")
-        self.leave()
-        return "", said
+        return "", self._log.read_text(errors="replace")
 
     def send_signal(self, number: int) -> None:
         """Send it a signal, unless it has ended."""
@@ -89,34 +72,20 @@ class ForkedRemask:
         """End it at once."""
         self.send_signal(signal.SIGKILL)
 
-    def leave(self) -> None:
-        """Read no more of its output: the pipe has no reader any more."""
-        if self._reader is not None:
-            self._readers.remove(self._reader)
-            os.close(self._reader)
-            self._reader = None  # its number may soon be another one's
 
-    def _listen(self) -> None:
-        with suppress(BlockingIOError, OSError):  # nothing more for now
-            while self._reader is not None and (piece := os.read(self._reader, 1 << 16)):
-                self._said += piece
-
-    def _make_a_process_of_its_own(self, theirs: int) -> None:
-        os.setsid()
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may have it ignored
-        for reader in self._readers:
-            os.close(reader)
-        source = os.open(os.devnull, os.O_RDONLY)
-        for number, stream in enumerate((source, theirs, theirs)):
-            os.dup2(stream, number)
-        sys.stdin = os.fdopen(0, "r", closefd=False)
-        sys.stdout = os.fdopen(1, "w", closefd=False)
-        sys.stderr = os.fdopen(2, "w", closefd=False)
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        torch.set_num_threads(1)
-        forkserver._forkserver.__init__()  # type: ignore[misc] # not the parent's
+def _make_own_process(log: Path) -> None:
+    os.setsid()
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for number in (1, 2):
+        os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+    sys.stdin = os.fdopen(0, "r", closefd=False)
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", closefd=False)
+    for handled in (signal.SIGTERM, signal.SIGHUP):  # the tests' own process may ignore them
+        signal.signal(handled, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    torch.set_num_threads(1)
+    forkserver._forkserver.__init__()  # type: ignore[misc] # not the parent's
 
 
 def _call(args: Sequence[str]) -> int:

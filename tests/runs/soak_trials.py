@@ -1,9 +1,8 @@
 """What the soak asks for, what must come of it, and whether it has."""
 
-import os
 import random
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
@@ -11,7 +10,6 @@ from pathlib import Path
 
 from remask.config import TrialConfig
 from remask.engine import TrialStack
-from remask.experiments import job_queue
 from remask.experiments.configs import trial_configs
 from remask.experiments.job_queue import JobQueue
 from remask.experiments.jobs import Job, Work, benchmark_of
@@ -74,21 +72,14 @@ def undisturbed(config: TrialConfig) -> Numbers:
     stack = TrialStack([config], benchmark_of(config))
     for _ in stack.run():
         pass
-    (result,) = stack.results()
-    return _numbers(result.class_il, result.task_il, result.confidence)
+    (record,) = stack.results()
+    return numbers_of(record)
 
 
 def numbers_of(record: TrialRecord) -> Numbers:
-    """The same of a stored one."""
-    return _numbers(record.class_il, record.task_il, record.confidence)
-
-
-def _numbers(
-    class_il: Sequence[Sequence[float]],
-    task_il: Sequence[Sequence[float]],
-    confidence: Sequence[float],
-) -> Numbers:
-    return tuple(value.hex() for row in (*class_il, *task_il, confidence) for value in row)
+    """The numbers of a trial's record."""
+    rows = (*record.class_il, *record.task_il, record.confidence)
+    return tuple(value.hex() for row in rows for value in row)
 
 
 @dataclass
@@ -131,39 +122,31 @@ class Expected:
         return faults + [f"left behind: {path.relative_to(store.parent)}" for path in left]
 
 
-def watching(log: Path) -> Callable[[], None]:
-    """To do in a process: have it note what it computes although it was, or is being, computed.
+def watching(log: Path) -> None:
+    """Make this process note what it computes although it was, or is being, computed.
 
     A trial that was begun without a checkpoint was claimed first and was not stored: if it is
     stored when it ends, it was computed twice. A stack that goes on from a checkpoint cannot be
     divided; what another process has stored of it meanwhile is computed once more on purpose.
     """
     begun: set[str] = set()
-    add = Store.add
+    begin, add = JobQueue._begin, Store.add
 
-    class Watched(JobQueue):
-        def _begin(self, job: Job) -> Work:
-            work = super()._begin(job)
-            names = {config.hash for config in job.configs}
-            if any(work.folder.glob("checkpoint-*")):
-                begun.difference_update(names)
-            else:
-                begun.update(names)
-            return work
+    def watched_begin(self: JobQueue, job: Job) -> Work:
+        work = begin(self, job)
+        names = {config.hash for config in job.configs}
+        if any(work.folder.glob("checkpoint-*")):
+            begun.difference_update(names)
+        else:
+            begun.update(names)
+        return work
 
     def watched_add(self: Store, record: TrialRecord, *, replace: bool = False) -> bool:
         written = add(self, record, replace=replace)
         if not written and record.status != "failed" and record.config_hash in begun:
-            note(f"doubled: {record.config_hash}")
+            with log.open("a") as stream:
+                stream.write(f"doubled: {record.config_hash}\n")
         return written
 
-    def note(text: str) -> None:
-        file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.write(file, f"{text}\n".encode())
-        os.close(file)
-
-    def install() -> None:
-        job_queue.JobQueue = Watched  # type: ignore[misc]
-        Store.add = watched_add  # type: ignore[method-assign]
-
-    return install
+    JobQueue._begin = watched_begin  # type: ignore[method-assign]
+    Store.add = watched_add  # type: ignore[method-assign]

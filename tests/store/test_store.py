@@ -173,7 +173,6 @@ def systems(store: Store) -> Store:
         ("MSDER++(\N{MINUS SIGN}∞)", [2]),
         ("mser", []),
         ("ER-ACE", [4]),
-        ("MSiCaRL(\N{MINUS SIGN}10⁹)", [5]),
         ("gss", []),
         (OWN, [6, 7]),
         ("WeightedReplay", [6, 7]),

@@ -7,15 +7,17 @@ folder by the hash of its trials, and continues. The folder is removed when all 
 
 import hashlib
 import json
+import math
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark, load_benchmark
@@ -35,7 +37,7 @@ from remask.own_code import own_title
 from remask.record import TrialRecord
 from remask.store.store import Store
 
-_LARGEST_PLAN = 256 * 1024 * 1024
+_LARGEST_PLAN = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Job:
 
     configs: tuple[TrialConfig, ...]
 
-    @property
+    @cached_property
     def name(self) -> str:
         """A hash of its configs, in their order."""
         hashes = " ".join(config.hash for config in self.configs)
@@ -53,13 +55,10 @@ class Job:
     def title(self) -> str:
         """Its systems, benchmark, buffer and seeds, for people."""
         first = self.configs[0]
-        systems = dict.fromkeys(
-            system_name(config.method, config.mask, own_title(config.method))
-            for config in self.configs
-        )
-        seeds = dict.fromkeys(str(config.seed) for config in self.configs)
-        buffer = f", buffer {first.buffer}" * bool(first.buffer)
-        numbers = f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}"
+        systems = {system_name(c.method, c.mask, own_title(c.method)): None for c in self.configs}
+        seeds = {str(config.seed): None for config in self.configs}
+        buffer = f", buffer {first.buffer}" if first.buffer else ""
+        numbers = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}"
         return f"{', '.join(systems)} on {first.benchmark}{buffer}, {numbers}"
 
 
@@ -83,14 +82,10 @@ def plan_jobs(
         by_shape.setdefault(config.shape(), []).append(config)
     jobs = []
     for group in by_shape.values():
-        stacks = -(-len(group) // largest(group[0]))
-        stacks = min(-(-stacks // workers) * workers, len(group))
-        size, extra = divmod(len(group), stacks)
-        start = 0
-        for number in range(stacks):
-            stop = start + size + (number < extra)
-            jobs.append(Job(tuple(group[start:stop])))
-            start = stop
+        rounds = math.ceil(len(group) / largest(group[0]) / workers)
+        stacks = min(rounds * workers, len(group))
+        ends = [-(-len(group) * number // stacks) for number in range(stacks + 1)]
+        jobs += [Job(tuple(group[start:end])) for start, end in pairwise(ends)]
     return jobs
 
 
@@ -106,10 +101,9 @@ class RunError(RemaskError):
     """A run folder that cannot be used; the message says why, and what to do."""
 
 
-class _Plan(BaseModel):
+class _Plan(BaseModel, frozen=True, extra="forbid"):
     """The content of `run.json`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     version: Literal[1] = 1
     again: bool
     """Whether to run and replace what the store already has."""
@@ -191,9 +185,8 @@ def plan_run(
     run.
     """
     wanted = list(dict.fromkeys(configs))
-    hashes = sorted(config.hash for config in wanted)
-    mark = "again" if again else "missing"
-    name = hashlib.sha256(" ".join([mark, *hashes]).encode()).hexdigest()[:12]
+    identity = ["again" if again else "missing", *sorted(config.hash for config in wanted)]
+    name = hashlib.sha256(" ".join(identity).encode()).hexdigest()[:12]
     run = Run(runs_folder(store.path) / name, [], again)
     missing = [c for c in wanted if again or not store.is_done(c.hash)]
     if not missing and not run.plan.exists():
@@ -228,11 +221,6 @@ def write_plan(run: Run, jobs: Sequence[Job]) -> None:
     body = _Plan(again=run.again, stacks=stacks).model_dump(mode="json")
     # With a checksum: a changed digit would silently train something else.
     sealed = json.dumps({"sha256": _checksum(body), "plan": body}, indent=1).encode()
-    if len(sealed) > _LARGEST_PLAN:
-        raise RunError(
-            f"the plan of these {sum(map(len, stacks)):,} trials would be too large to be read "
-            f"back. Nothing was run. Divide them into several runs."
-        )
     write_atomically(run.plan, sealed)
 
 
