@@ -313,6 +313,11 @@ class TrialConfig(BaseModel):
         return self.model_copy(update={"seed": 0})
 
     @property
+    def code(self) -> tuple[str, str, str]:
+        """The names that may be of the user's own code."""
+        return self.benchmark, self.method, self.net
+
+    @property
     def hash(self) -> str:
         """The trial's identity: the SHA-256 of its canonical form, in hex."""
         return hashlib.sha256(self.canonical.encode("ascii")).hexdigest()

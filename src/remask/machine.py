@@ -44,6 +44,14 @@ def write_bytes(size: float) -> str:
     return f"{size / 1e3:,.0f} kB"
 
 
+def write_duration(seconds: float) -> str:
+    """Format a time, such as `5 min`."""
+    for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 1.5 * length:
+            return f"{seconds / length:,.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
 def free_memory() -> int | None:
     """Bytes that are free on the machine and in its control group; None: unknown."""
     return min((*_free_on_the_machine(), *_free_in_groups()), default=None)

@@ -24,7 +24,7 @@ from remask.learner.settings import (
     VisitRejectedError,
     texts_need_an_encoder,
 )
-from remask.machine import keep_freed_memory
+from remask.machine import keep_freed_memory, write_duration
 
 if TYPE_CHECKING:
     from remask import Learner
@@ -171,7 +171,7 @@ def visit_progress(name: str, console: PlainConsole) -> Iterator[Callable[["Visi
                 printed = time.monotonic()
                 seconds = bar.tasks[task].time_remaining
                 most = "at most" if phase == "training" else "about"
-                left = "" if seconds is None else f", {most} {_duration(seconds)} left"
+                left = "" if seconds is None else f", {most} {write_duration(seconds)} left"
                 console.print(f"{name}: {_detail(progress)}{left}")
 
         yield show
@@ -181,9 +181,3 @@ def _detail(progress: "VisitProgress") -> str:
     if progress.phase == "encoding":
         return f"encoding, {progress.step:,} of {progress.steps:,} samples"
     return f"training, epoch {progress.epoch}, step {progress.step:,} of at most {progress.steps:,}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -220,13 +220,13 @@ def resume(
 ) -> None:
     """Continue runs that were stopped."""
     _start_workers(options, how)
-    from remask.experiments.running import run_trials, runs_to_resume  # torch
+    from remask.experiments.running import resume_run, runs_to_resume  # torch
 
     failures, found = [], []
     with Store(store_path(how.store)) as store:
         for unfinished in runs_to_resume(store, name, own_code=how.own_code):
             printer.show(f"run {unfinished.name}")
-            results = run_trials(store, unfinished, _quietly(options, printer))
+            results = resume_run(store, unfinished, _quietly(options, printer))
             printer.show(*_tables(results, options.save_nets))
             found.append(results.as_json() | {"run": unfinished.name})
             failures += results.failures

@@ -18,10 +18,7 @@ from remask.experiments.options import RunOptions
 from remask.experiments.pages import Written, write_report
 from remask.experiments.reproduction import Reproduction, cell_configs, wanted_cells
 from remask.experiments.results import Results
-from remask.experiments.running import (
-    run_trials,
-    runs_to_resume,
-)
+from remask.experiments.running import resume_run, run_trials, runs_to_resume
 from remask.files import AnyPath
 from remask.methods import Method
 from remask.store.database import store_path
@@ -75,10 +72,8 @@ def run(
     if configs is None:
         configs = configs_from(given, file=config_file, own_code=own_code)
     elif given or config_file is not None:
-        besides = [*given, *(["config_file"] if config_file is not None else [])]
-        raise SettingsError(
-            f"configs define the trials: leave out {', '.join(besides)}, or the configs"
-        )
+        other = ", ".join(given) or "config_file"
+        raise SettingsError(f"configs define the trials: leave out {other}, or the configs")
     _check_importable(configs)
     with _opened(store) as opened:
         return run_trials(opened, configs, options, executor)
@@ -151,7 +146,7 @@ def resume(
     how = RunOptions(**options)
     with _opened(store) as opened:
         runs = runs_to_resume(opened, name, own_code=own_code)
-        return [run_trials(opened, unfinished, how, executor) for unfinished in runs]
+        return [resume_run(opened, unfinished, how, executor) for unfinished in runs]
 
 
 def report(
@@ -206,19 +201,18 @@ def _divided(settings: Mapping[str, Any]) -> tuple[dict[str, Any], RunOptions]:
 
 def _check_importable(configs: Sequence[TrialConfig]) -> None:
     """Refuse code in a script or notebook, which worker processes cannot import."""
-    for config in configs:
-        for name in (config.benchmark, config.method, config.net):
-            if name.startswith("__main__:"):
-                raise SettingsError(
-                    f"{name!r} is defined in the script or notebook, which worker processes cannot "
-                    f"import: move it to a module"
-                )
+    for name in {name for config in configs for name in config.code}:
+        if name.startswith("__main__:"):
+            raise SettingsError(
+                f"{name!r} is defined in the script or notebook, which worker processes cannot "
+                f"import: move it to a module"
+            )
 
 
 def _store(store: AnyStore, *, create: bool = True) -> AbstractContextManager[Store]:
-    return (
-        nullcontext(store) if isinstance(store, Store) else Store(store_path(store), create=create)
-    )
+    if isinstance(store, Store):
+        return nullcontext(store)
+    return Store(store_path(store), create=create)
 
 
 @contextmanager

@@ -95,12 +95,9 @@ def _machine() -> Iterator[Symptom]:
     threads = os.environ.get("OMP_NUM_THREADS")
     text = f"{RunOptions().processes} cores" + (f"; OMP_NUM_THREADS={threads}" if threads else "")
     yield Symptom("threads", "ok", f"{text}; by default a process per core with 1 thread each")
-    free = free_memory()
-    if free is not None and free < _LITTLE:
-        remedy = "use fewer --workers, or a smaller --stack"
-        yield Symptom("memory", "note", f"{write_bytes(free)} free", remedy)
-    elif free is not None:
-        yield Symptom("memory", "ok", f"{write_bytes(free)} free")
+    if (free := free_memory()) is not None:
+        remedy = "use fewer --workers, or a smaller --stack" if free < _LITTLE else None
+        yield Symptom("memory", "note" if remedy else "ok", f"{write_bytes(free)} free", remedy)
 
 
 def _disk(store: Path) -> Iterator[Symptom]:
@@ -159,12 +156,11 @@ def _store(path: Path) -> Iterator[Symptom]:
     except StoreError as error:  # its message contains the remedy
         yield Symptom("store", "wrong", str(error))
         return
-    text = f"{trials} trials in {path}"
+    text, remedy = f"{trials} trials in {path}", None
     if failed:
+        text += f", {failed} of them failed"
         remedy = "the commands that made them run them again"
-        yield Symptom("store", "note", f"{text}, {failed} of them failed", remedy)
-    else:
-        yield Symptom("store", "ok", text)
+    yield Symptom("store", "note" if failed else "ok", text, remedy)
     yield from (Symptom("store", "wrong", str(trial)) for trial in damaged)
 
 

@@ -34,15 +34,14 @@ from remask.experiments.jobs import Job, plan_jobs
 from remask.experiments.options import RunOptions
 from remask.experiments.running import executor_for, largest_stacks
 from remask.files import make_folder, read_limited, write_atomically
-from remask.machine import check_device, provenance
+from remask.machine import check_device, provenance, write_duration
 from remask.own_code import own_title
 from remask.reports.tables import PlainTable
-from remask.store.cells import cell_labels
+from remask.store.cells import cell_labels, grouped
 from remask.store.store import Store
 
-_SECONDS = 0.4
-"""The shortest time that each rate is measured for."""
-_FEWEST = 2
+_SECONDS, _FEWEST = 0.4, 2
+"""The shortest time and the fewest calls that each rate is measured for."""
 _LARGEST_FILE = 1 << 20
 _TENSORS = 6
 _STEPS = 40
@@ -73,12 +72,11 @@ class PlannedCell:
 
     def row(self) -> list[str]:
         """Its row in the table of a plan."""
-        numbers = [str(number) for number in (self.trials, self.stored, self.to_run)]
-        work = ["-", "-"]
-        if self.to_run:
-            work = [_write_flops(self.flops), _write_time(self.seconds)]
-        buffer = str(self.config.buffer or "-")
-        return [self.config.benchmark, self.label, buffer, *numbers, *work]
+        work = (
+            [_write_flops(self.flops), write_duration(self.seconds)] if self.to_run else ["-"] * 2
+        )
+        counts = (self.config.buffer or "-", self.trials, self.stored, self.to_run)
+        return [self.config.benchmark, self.label, *map(str, counts), *work]
 
 
 @dataclass(frozen=True, repr=False)
@@ -123,12 +121,11 @@ class Plan:
         counts = f"{len(self.cells)} cells, {self.trials} trials, {self.to_run} to run"
         if not self.to_run:
             return f"{counts}."
-        data = ""
-        if self.lacking:
-            data = f" The data of {', '.join(self.lacking)} will be downloaded first."
+        names = ", ".join(self.lacking)
+        data = f" The data of {names} will be downloaded first." if names else ""
         return (
-            f"{counts}: about {_write_time(self.seconds)} with {self.at_once} at a time, in "
-            f"{len(self.stacks)} stacks, the longest of {_write_time(max(self.stacks))}; "
+            f"{counts}: about {write_duration(self.seconds)} with {self.at_once} at a time, in "
+            f"{len(self.stacks)} stacks, the longest of {write_duration(max(self.stacks))}; "
             f"{_write_flops(self.flops)} in all. Estimated from the work of each method and the "
             f"measured speed of this hardware (docs/scaling.md).{data}"
         )
@@ -172,9 +169,7 @@ def plan_trials(store: Store | None, configs: Sequence[TrialConfig], options: Ru
     finally:
         executor.disconnect()
     seconds = {c: own / len(job.configs) for job, own in times.items() for c in job.configs}
-    by_cell: dict[TrialConfig, list[TrialConfig]] = {}
-    for config in wanted:
-        by_cell.setdefault(config.cell, []).append(config)
+    by_cell = grouped(wanted, lambda config: config.cell)
     labels = cell_labels(list(by_cell), {cell: own_title(cell.method) for cell in by_cell})
     cells = []
     for (cell, trials), label in zip(by_cell.items(), labels, strict=True):
@@ -189,17 +184,16 @@ def _times(jobs: Sequence[Job], options: RunOptions, executor: Executor) -> dict
     """The seconds that each job takes."""
     if jobs and executor.on_this_machine:
         check_device(options.device)
+    times: dict[Job, float] = {}
     rates: dict[tuple[str, int], Rates] = {}
     # Rates are measured on the smallest inputs; larger ones take proportionally longer.
     for job in sorted(jobs, key=lambda job: cost_of(job.configs[0].cell).flops):
         config, trials = job.configs[0], len(job.configs)
         if (config.net, trials) not in rates:
-            asked = (config, trials, options)
-            rates[config.net, trials] = executor.call(rates_of, *asked, options=options)
-    return {
-        job: seconds_of(job.configs[0].cell, rates[job.configs[0].net, len(job.configs)])
-        for job in jobs
-    }
+            measured = executor.call(rates_of, config, trials, options, options=options)
+            rates[config.net, trials] = measured
+        times[job] = seconds_of(config.cell, rates[config.net, trials])
+    return times
 
 
 def _has_data(benchmark: str) -> bool:
@@ -211,13 +205,6 @@ def _write_flops(flops: float) -> str:
         if flops >= size:
             return f"{flops / size:,.3g} {unit}"
     return f"{flops / 1e12:,.3g} TFLOP"
-
-
-def _write_time(seconds: float) -> str:
-    for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 1.5 * length:
-            return f"{seconds / length:,.0f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """A stack on a node of a Ray cluster: the work of its process, and what it sends back."""
 
-import fcntl
 import os
 import shutil
 import signal
@@ -8,7 +7,6 @@ import socket
 import sys
 import tempfile
 import threading
-import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -35,8 +33,6 @@ from remask.own_code import find_source, names_own_code
 _LOG_BYTES = 1 << 16
 """How much of a log is sent at once."""
 _SCRATCH = "remask-stack-"
-_SECONDS_TO_LOCK = 60.0
-"""A younger scratch folder may belong to a process that has not locked it yet."""
 _CHECKPOINTS_KEPT = 2
 _PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
 
@@ -225,29 +221,16 @@ def own_files(config: TrialConfig) -> dict[str, bytes]:
 def scratch_folder(code: Mapping[str, bytes]) -> Iterator[Path]:
     """A temporary folder while in the block, with code that can be imported.
 
-    Its process locks it. Folders that no process locks any more are removed.
+    The folders of processes that were killed are removed.
     """
-    for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
-        with suppress(OSError):  # removed by another process, or locked
-            status = folder.lstat()
-            is_new = time.time() - status.st_mtime < _SECONDS_TO_LOCK
-            if not is_new and status.st_uid == os.getuid():
-                with _locked(folder):
-                    shutil.rmtree(folder)
-    with tempfile.TemporaryDirectory(prefix=_SCRATCH, ignore_cleanup_errors=True) as made:
+    for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}{os.getuid()}-*"):
+        if not Path(f"/proc/{folder.name.split('-')[-2]}").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+    prefix = f"{_SCRATCH}{os.getuid()}-{os.getpid()}-"
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as made:
         folder = Path(made).resolve()
-        with _locked(folder), _importable(code, folder / "code"):
+        with _importable(code, folder / "code"):
             yield folder
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(lock)
 
 
 @contextmanager

@@ -31,58 +31,77 @@ from remask.store.store import Store
 
 def run_trials(
     store: Store,
-    trials: Sequence[TrialConfig] | Run,
+    configs: Sequence[TrialConfig],
     options: RunOptions,
     executor: Executor | None = None,
 ) -> Results:
-    """Run the trials that the store lacks, or continue a run; returns the results of all.
+    """Run the trials that the store lacks; returns the results of all.
 
     Raises `Stopped` if asked to stop.
     """
     executor = executor or executor_for(options)
-    run = trials if isinstance(trials, Run) else None
-    configs = list(dict.fromkeys(trials.configs if isinstance(trials, Run) else trials))
-    again = options.again if run is None else run.again
-    if not again:
+    configs = list(dict.fromkeys(configs))
+    if not options.again:
         note_changed_code(store, configs, options.console)
-    missing = [c for c in configs if again or not store.is_done(c.hash)]
-    if missing and executor.on_this_machine:
+    largest = {}
+    if any(options.again or not store.is_done(config.hash) for config in configs):
+        if executor.on_this_machine:
+            check_device(options.device)
+        _fetch_data(configs, options)
+        largest = largest_stacks(configs, options, here=executor.on_this_machine)
+    run = plan_run(
+        store,
+        configs,
+        workers=executor.at_once(options),
+        largest_stack=lambda config: largest.get(config.net, len(configs)),
+        again=options.again,
+    )
+    failures = [] if run is None else _train(store, run, options, executor)
+    return _results(store, configs, failures, ran=run is not None)
+
+
+def resume_run(
+    store: Store, run: Run, options: RunOptions, executor: Executor | None = None
+) -> Results:
+    """Continue a run; as `run_trials` of what it has planned."""
+    executor = executor or executor_for(options)
+    if not run.again:
+        note_changed_code(store, run.configs, options.console)
+    if executor.on_this_machine:
         check_device(options.device)
-    if run is None:
-        largest = {}
-        if missing:
-            _fetch_data(configs, options)
-            largest = largest_stacks(configs, options, here=executor.on_this_machine)
-        run = plan_run(
-            store,
-            configs,
-            workers=executor.at_once(options),
-            largest_stack=lambda config: largest.get(config.net, len(configs)),
-            again=again,
-        )
-    failures: list[str] = []
-    if run is not None:
-        if options.save_nets is not None:
-            make_folder(options.save_nets)
-        jobs = run.jobs_left(store)
-        titles = {job.name: job.title() for job in jobs}
-        with (
-            StopRequest() as stop,
-            Display(jobs, options.console, lines=options.progress is True) as display,
-            RunLog(run, options) if options.log else nullcontext() as log,
-            open_queue(store, run, stop, executor.tries) as queue,
-            closing(executor.run(queue, options, stop)) as events,
-        ):
-            for event in events:
-                if (handled := queue.handle(event)) is None:
-                    continue
-                display.show(handled)
-                if log is not None:
-                    log.take(handled)
-                if isinstance(handled, Failed):
-                    failures.append(f"{titles[handled.job]}: {handled.error}")
+    return _results(store, run.configs, _train(store, run, options, executor), ran=True)
+
+
+def _train(store: Store, run: Run, options: RunOptions, executor: Executor) -> list[str]:
+    """Train the jobs that are left of a run; returns why jobs failed."""
+    if options.save_nets is not None:
+        make_folder(options.save_nets)
+    jobs = run.jobs_left(store)
+    titles = {job.name: job.title() for job in jobs}
+    failures = []
+    with (
+        StopRequest() as stop,
+        Display(jobs, options.console, lines=options.progress is True) as display,
+        RunLog(run, options) if options.log else nullcontext() as log,
+        open_queue(store, run, stop, executor.tries) as queue,
+        closing(executor.run(queue, options, stop)) as events,
+    ):
+        for event in events:
+            if (handled := queue.handle(event)) is None:
+                continue
+            display.show(handled)
+            if log is not None:
+                log.take(handled)
+            if isinstance(handled, Failed):
+                failures.append(f"{titles[handled.job]}: {handled.error}")
+    return failures
+
+
+def _results(
+    store: Store, configs: Sequence[TrialConfig], failures: Sequence[str], *, ran: bool
+) -> Results:
     stored = [record for config in configs if (record := store.get(config.hash)) is not None]
-    return Results(stored, asked=configs, failures=failures, ran=run is not None)
+    return Results(stored, asked=configs, failures=failures, ran=ran)
 
 
 def executor_for(options: RunOptions) -> Executor:
@@ -107,7 +126,7 @@ def runs_to_resume(store: Store, name: str | None, *, own_code: bool = False) ->
         raise SettingsError(f"there is {what} beside {store.path}")
     if not own_code:
         for config in (config for run in runs for config in run.configs):
-            check_trusted([config.benchmark, config.method, config.net], trusted=[])
+            check_trusted(config.code, trusted=[])
     return runs
 
 
@@ -168,11 +187,9 @@ def note_changed_code(store: Store, configs: Sequence[TrialConfig], console: Pla
     changed = 0
     source_of = cache(find_source)
     for config in configs:
-        if not any(map(names_own_code, (config.benchmark, config.method, config.net))):
+        if not any(map(names_own_code, config.code)) or not store.is_done(config.hash):
             continue
-        record = store.get(config.hash)
-        if record is None or record.status == "failed":  # it is run again anyway
-            continue
+        record = store.find(config.hash)
         stale = {
             os.path.relpath(source.file)
             for module, fingerprint in record.own_code.items()

@@ -136,8 +136,7 @@ class _Saver:
         after_save: Callable[[], None] | None,
     ) -> None:
         self.started = datetime.now(UTC)
-        config = stack.configs[0]
-        self.own_code = fingerprints_of([config.benchmark, config.method, config.net])
+        self.own_code = fingerprints_of(stack.configs[0].code)
         """Fingerprints of the user's own modules as they were in the first session."""
         self._stack, self._checkpoints = stack, checkpoints
         self._seconds_between, self._after_save = seconds_between, after_save
