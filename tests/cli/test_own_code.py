@@ -469,15 +469,6 @@ def test_gss_needs_a_net_that_runs_sample_by_sample(
     assert f"(at {here}/decides.py:11)" in record.error
 
 
-def test_a_net_that_fails_reports_its_own_error(here: Path, store: Path, remask: Remask) -> None:
-    line = "assert len(inputs) == 2, 'two at a time'"
-    (here / "two.py").write_text(UNSTACKABLE_NET.format(line=line))
-    assert remask("run", *QUICK, "--net", "two:build", "--workers", "1").code == 1
-    error = _records(store)[0].error
-    assert error is not None
-    assert "AssertionError: two at a time" in error
-
-
 # What becomes of results when the code changes
 
 PLAIN = """\
@@ -537,23 +528,6 @@ def test_modules_that_own_code_imports_are_part_of_its_version(
 
 
 # Names that come from files
-
-
-@pytest.mark.parametrize(
-    "setting",
-    ["benchmark = 'mine:photos'", "net = 'mine:small_conv'", "method = 'mine:WeightedReplay'",
-     "method = ['er', 'mine:WeightedReplay']"],
-)  # fmt: skip
-def test_own_code_that_only_a_config_file_names_is_not_imported(
-    here: Path, store: Path, remask: Remask, setting: str
-) -> None:
-    (here / "run.toml").write_text(setting)
-    before = contents(store.parent)
-    message = _one_line(remask("run", "--config", "run.toml", *DATA))
-    assert "'mine:" in message
-    assert "--own-code" in message
-    assert not (here / "imported").exists()
-    assert contents(store.parent) == before
 
 
 CONFIG = """\

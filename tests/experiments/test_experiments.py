@@ -108,14 +108,8 @@ def test_settings_are_the_published_ones_and_can_be_changed() -> None:
         ({"mehtod": "er"}, "did you mean 'method'"),
         ({"wrokers": 2}, "did you mean 'workers'"),
         ({"learning": 3}, "there is no setting 'learning'"),
-        ({"method": "derp"}, "did you mean 'derpp'"),
-        ({"mask": 0.5}, "mask = 0.5: must be in"),
         ({"mask": [None, "x"]}, "a mask is"),
-        ({"trials": 0}, "at least 1"),
-        ({"trials": "many"}, "a whole number"),
         ({"buffer": []}, "values"),
-        ({"workers": 0}, "workers = 0"),
-        ({"device": "abacus"}, "abacus"),
         ({"net": "__main__:mine"}, "move it to a module"),
         (
             {"data": "/nowhere", "benchmark": ["split-digits", "split-mnist"]},
@@ -253,25 +247,6 @@ def test_a_sweep_takes_a_file_or_a_dict(store: Path, tmp_path: Path) -> None:
     assert list(same) == list(results)
     with pytest.raises(SettingsError, match="the grid has no axis"):
         remask.sweep({"epochs": 1}, store=store)
-
-
-def test_a_grid_in_a_file_imports_nothing_and_one_in_python_does(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "told_in_grid.py").write_text(
-        "from pathlib import Path\nfrom remask.methods.er import ER as Own\n"
-        "Path('imported').touch()"
-    )
-    file = tmp_path / "grid.toml"
-    file.write_text("[grid]\nmethod = ['told_in_grid:Own']\n")
-    with pytest.raises(SettingsError, match="importing runs it"):
-        remask.sweep(file, store=store)
-    assert not Path("imported").exists()
-    grid = {"limit": 10, "epochs": 1, "trials": 1, "grid": {"method": ["told_in_grid:Own"]}}
-    (record,) = remask.sweep(grid, store=store, workers=1)
-    assert record.config.method == "told_in_grid:Own"
-    assert Path("imported").exists()
 
 
 def test_a_report_is_a_page_and_figures(store: Path, tmp_path: Path) -> None:

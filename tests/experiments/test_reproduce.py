@@ -183,16 +183,6 @@ def test_a_dry_run_prints_what_is_left_and_changes_nothing(remask: CommandLine) 
     assert contents(remask.store.parent) == before
 
 
-@pytest.mark.data
-def test_a_dry_run_tells_the_time_from_a_measured_rate(remask: CommandLine) -> None:
-    answer = remask("reproduce", "low-buffer", "--buffer", "10", "--workers", "2", "--dry-run")
-    assert answer.code == 0
-    assert "3 cells, 30 trials, 30 to run: about" in answer.text
-    found = re.search(r"about (\d+) (s|min) with 2 at a time", answer.text)
-    assert found
-    assert 5 < int(found[1]) * {"s": 1, "min": 60}[found[2]] < 1200  # other work may be going on
-
-
 def test_markdown_is_for_documents(remask: CommandLine) -> None:
     _fill(remask, experiment_cells("confidence", "split-mnist"), 80.0)
     answer = remask("reproduce", "confidence", "--markdown")
@@ -219,15 +209,3 @@ def test_the_gap_is_shown_beside_the_paper_s_figures(remask: CommandLine) -> Non
     assert "| ER | 200 | 10 | 80.45 ±0.29 | 80.00 ±0.00 | 82.00 ±0.00 | 10.00 ±0.00 |" in (
         document.out
     )
-
-
-def test_trials_measured_within_tasks_are_other_trials() -> None:
-    within, plain = (
-        {
-            config.cell
-            for cell in experiment_cells(name, "split-mnist")
-            for config in configs_of(cell, 1)
-        }
-        for name in ("gap", "main")
-    )
-    assert not within & plain

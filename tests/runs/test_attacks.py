@@ -10,7 +10,6 @@ import secrets
 import shutil
 import signal
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
@@ -51,8 +50,6 @@ class Target:
     """How many attacks are enough."""
     error: type[RemaskError] = RemaskError
     """The only error that damage may raise."""
-    private: bool = False
-    """Whether it must not even write new files where a link leads."""
 
 
 # ---- Targets ------------------------------------------------------------------------------------
@@ -130,7 +127,7 @@ TARGETS = {
     "checkpoints": Target(lambda folder: filled(folder / "job"), _save, _version),
     "a run": Target(lambda _: None, _run, _accuracies, most=60),
     "a stopped run": Target(_stop_a_run, _run, _accuracies, most=60),
-    "a learner": Target(_start_learner, _learn, _answers, 40, LearnerError, private=True),
+    "a learner": Target(_start_learner, _learn, _answers, 40, LearnerError),
 }
 needs_tracing = pytest.mark.skipif(
     not CAN_TRACE, reason="system calls are traced on Linux on x86-64 only"
@@ -203,44 +200,6 @@ def test_a_flipped_bit_in_any_file_is_harmless_or_an_error(
             assert found == before or is_part(found, after), f"byte {place} of {file}"
         shutil.rmtree(folder)
     print(f"{name}, {when} its work: {target.most} flipped bits, {refused} refused")
-
-
-@needs_tracing
-@each_target
-def test_a_link_in_the_place_of_any_file_leads_no_change_outside(
-    name: str, templates: dict[str, Path], tmp_path: Path
-) -> None:
-    target, before = TARGETS[name], templates[f"{name} before"]
-    for number, (relative, is_folder) in enumerate(names_in(target, before, tmp_path / "names")):
-        folder, outside = copy_of(before, tmp_path / f"{number}"), tmp_path / f"{number} outside"
-        outside.mkdir()
-        (outside / "thesis.txt").write_text("mine")
-        place = folder / relative
-        if place.is_dir():
-            shutil.rmtree(place)
-        place.unlink(missing_ok=True)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.symlink_to(outside if is_folder else outside / "thesis.txt")
-        with suppress(RemaskError):
-            target.change(folder)
-        if target.private:
-            assert [path.name for path in outside.iterdir()] == ["thesis.txt"], relative
-        assert (outside / "thesis.txt").read_text() == "mine", relative
-
-
-def names_in(target: Target, before: Path, place: Path) -> list[tuple[Path, bool]]:
-    """Relative paths of what there is before, during and after the work; whether it is a folder."""
-    calls = kill_at(None, partial(target.change, copy_of(before, place / "whole")))
-    for call in range(0, calls, -(-calls // 25)):
-        kill_at(call, partial(target.change, copy_of(before, place / str(call))))
-    return sorted(
-        {
-            (path.relative_to(top), path.is_dir())
-            for top in place.iterdir()
-            for path in top.rglob("*")
-            if not path.name.endswith(".tmp")  # its name is random
-        }
-    )
 
 
 def copy_of(folder: Path, place: Path) -> Path:

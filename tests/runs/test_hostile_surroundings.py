@@ -16,7 +16,6 @@ from remask.machine import (
 )
 from remask.store import Store
 from tests.command_line import QUICK, CommandLine
-from tests.runs.faults import run_script
 from tests.store.store_samples import make_records
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="limits are kept on Linux alone")
@@ -64,18 +63,6 @@ def test_a_table_is_printed_wherever_it_can_be(
     done = run("results", "list", "--store", str(store), shell=shell, **environment)
     assert done.returncode == code, done.stderr
     assert said in (done.stdout + done.stderr).decode()
-
-
-@pytest.mark.faults
-@pytest.mark.processes
-def test_a_run_with_its_standard_output_closed_says_so_and_stores_its_results(
-    tmp_path: Path,
-) -> None:
-    done = run("run", *QUICK, "--store", str(tmp_path / "new.db"), shell=">&-")
-    assert done.returncode == 0, done.stderr
-    assert b"standard output is closed" in done.stderr
-    with Store(tmp_path / "new.db") as stored:
-        assert stored.count() == 2
 
 
 # Where things are
@@ -126,26 +113,6 @@ def test_a_file_whose_name_is_not_utf8_can_be_written(store: Path, tmp_path: Pat
 # What is asked for
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        ("a = " + "[" * 5_000 + "]" * 5_000, "is not valid TOML"),
-        ("trials = " + "9" * 5_000, "is not valid TOML"),
-    ],
-    ids=["nested", "decimal"],
-)
-def test_absurd_config_files_get_a_message(
-    remask: CommandLine, tmp_path: Path, content: str, expected: str
-) -> None:
-    path = tmp_path / "run.toml"
-    path.write_text(content)
-    for command in (("run", "--config", str(path)), ("sweep", str(path))):
-        answer = remask(*command)
-        assert answer.code == 1
-        assert expected in answer.text
-        assert "bug in remask" not in answer.text
-
-
 def test_a_config_file_that_never_ends_is_refused(remask: CommandLine, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.toml")
     for path in ("/dev/zero", str(tmp_path / "pipe.toml")):
@@ -166,22 +133,6 @@ def test_a_run_of_too_many_trials_is_refused_at_once(remask: CommandLine, tmp_pa
         answer = remask("sweep", str(grid))
         assert answer.code == 1
         assert f"{found} trials; a run has at most 100,000" in answer.text
-
-
-def test_a_limit_beyond_64_bits_is_refused(remask: CommandLine) -> None:
-    answer = remask("run", *QUICK, "--limit", str(10**20))
-    assert answer.code == 1
-    assert "limit = 100000000000000000000" in answer.text
-
-
-def test_a_plan_that_could_not_be_read_back_is_not_written(
-    remask: CommandLine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("remask.experiments.jobs._LARGEST_PLAN", 100)
-    answer = remask("run", *QUICK)
-    assert answer.code == 1
-    assert "too large to be read back" in answer.text
-    assert not list(remask.store.parent.glob("*.runs/*/run.json"))
 
 
 # Memory
@@ -236,28 +187,6 @@ def test_a_buffer_beyond_a_memory_limit_is_reported_in_a_sentence(tmp_path: Path
     assert done.returncode == 1, done
     assert "Traceback" not in done.stderr
     assert "out of memory; use a smaller buffer" in done.stderr
-
-
-LIMITED = """
-import os, resource, sys, torch
-from pathlib import Path
-from remask.engine.checkpoints import CheckpointFolder
-tensors = {"net/weight": torch.zeros(75 << 20)}  # 300 MB
-checkpoints = CheckpointFolder(Path(sys.argv[1]), identity="a job")
-checkpoints.load(tensors)
-used = int(open("/proc/self/statm").read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-resource.setrlimit(resource.RLIMIT_AS, (used + (750 << 20),) * 2)
-try:
-    checkpoints.save(tensors, {"phase": 0}, {})
-except MemoryError as error:
-    print(error)
-"""
-
-
-@pytest.mark.processes
-@linux_only
-def test_a_checkpoint_that_takes_too_much_memory_is_an_error_like_any_other(tmp_path: Path) -> None:
-    assert "not enough memory to build a checkpoint" in run_script(LIMITED, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """How to run trials: what is refused, and how."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,17 +36,3 @@ def test_options_that_cannot_be_are_refused_by_name(given: dict[str, Any], messa
     with pytest.raises(SettingsError) as refused:
         RunOptions(**given)
     assert str(refused.value).startswith(message)
-
-
-class _PathLike:
-    def __fspath__(self) -> str:
-        return "somewhere"
-
-
-@pytest.mark.parametrize("path", ["somewhere", Path("somewhere"), _PathLike()])
-def test_a_folder_may_be_text_a_path_or_pathlike(path: Any) -> None:
-    assert RunOptions(save_nets=path).save_nets == Path("somewhere")
-
-
-def test_every_option_says_what_it_is() -> None:
-    assert all(field.description for field in RunOptions.model_fields.values())
