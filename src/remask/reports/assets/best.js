@@ -3,7 +3,7 @@
 const sameGroup = (one, other) => one.benchmark === other.benchmark && one.buffer === other.buffer;
 const foundBest = new Map(); // by group and measure
 
-// "best", "alike" if a test does not tell it from the best, or nothing.
+// "best", "alike" if it does not differ significantly from the best, or nothing.
 function standing(cell, key) {
   // Where data was held out, what is best is chosen by it, and not by the test.
   if (!cell.scores?.[key] || (cell.config.validation && !key.startsWith("validation_"))) return "";

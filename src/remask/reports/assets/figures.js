@@ -82,7 +82,7 @@ function drawChoices(choice) {
       choice.buffers.length > 1 ? labelled("Buffer", choiceOf("choose-buffer",
         choice.buffers.map((size) => [String(size), writtenBuffer(size)]), String(choice.buffer),
         (value) => choose({ memory: value }))) : "",
-      html("fieldset", {}, html("legend", {}, "Question at the test"), html("div", { class: "pills" }, settings))),
+      html("fieldset", {}, html("legend", {}, "Test setting"), html("div", { class: "pills" }, settings))),
     html("fieldset", {}, html("legend", {}, "Systems"), html("div", { class: "pills systems" }, boxes)),
     tasksNote(choice));
   if (focused) byId(focused)?.focus({ preventScroll: true }); // the control was rebuilt
@@ -139,7 +139,7 @@ function drawFigure(figure, choice, most = MOST_PANELS) {
           html("h4", {}, panel.title), charts[index]))),
       allButton(every.length, panels.length, "panels", () => drawFigure(figure, choice, Infinity))),
     html("figcaption", {},
-      html("p", {}, html("b", {}, "What to see. "), box.querySelector("template").content.cloneNode(true), figure.remark),
+      html("p", {}, html("b", {}, "What to look for. "), box.querySelector("template").content.cloneNode(true), figure.remark),
       notes.length ? html("div", { class: "notes" }, html("p", {}, box.dataset.notes), html("ul", {}, notes.map((note) => html("li", {}, note)))) : ""),
     numbersOf(figure, panels, charts));
 }

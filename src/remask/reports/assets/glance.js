@@ -1,11 +1,11 @@
-// How accurate every system ends, at one look: beside the title, for the benchmark and buffer of the figures.
+// The final accuracy of every system at a glance, for the benchmark and buffer of the figures.
 
 const MOST_AT_A_GLANCE = 16;
 
 function drawGlance({ benchmark, buffer, setting }) {
   const key = `${setting}_A_T`;
   const known = cellsAt(benchmark, buffer).filter((cell) => cell.scores[key]);
-  const shown = cells.filter((cell) => known.includes(cell)); // in the order of the table
+  const shown = [...known];
   if (shown.length > MOST_AT_A_GLANCE) {
     const least = shown.map((cell) => cell.scores[key].mean).sort((a, b) => b - a)[MOST_AT_A_GLANCE - 1];
     shown.splice(0, shown.length, ...shown.filter((cell) => cell.scores[key].mean >= least));
@@ -34,7 +34,7 @@ function drawGlance({ benchmark, buffer, setting }) {
     })),
     html("p", { class: "scale", "aria-hidden": "true" }, html("span", {}),
       html("span", { class: "track" }, ticks.map((tick) => html("i", { style: `left: ${at(tick)}` }, String(tick)))), html("span", {})),
-    html("p", { class: "note" }, `Mean ± standard deviation in percent. Bold: the best${hasValidation ? " (by validation where data was held out)" : ""}; ` +
+    html("p", { class: "note" }, `Mean ± standard deviation in percent. Bold: the best of each buffer size${hasValidation ? " (by validation where data was held out)" : ""}; ` +
       "dotted: no significant difference from it." +
       (left ? ` The ${shown.length} best of ${known.length} are shown.` : "")));
 }

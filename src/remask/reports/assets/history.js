@@ -8,7 +8,7 @@ function drawHistory() {
   const last = visits.at(-1);
   const facts = [
     [visits.length, "visits"],
-    [last ? Object.keys(last.accuracy).length : 0, "classes known"],
+    [last ? Object.keys(last.accuracy).length : 0, "classes"],
     [last ? `${written(last.mean, 1)} %` : MISSING, "accuracy over all classes"],
     [last ? last.finished.slice(0, 10) : MISSING, "last visit"],
   ];
@@ -77,7 +77,7 @@ function confusion(counts) {
     const count = row[other] ?? 0;
     const share = Math.round(100 * count / total);
     const style = count ? `background: color-mix(in srgb, var(--accent) ${Math.max(8, Math.round(share * 0.6))}%, transparent)` : null;
-    return html("td", { style, title: `predicted ${other}: ${count} of ${total}` }, count ? String(count) : "");
+    return html("td", { style, title: `true ${name}, predicted ${other}: ${count} of ${total}` }, count ? String(count) : "");
   };
   return scrolling(html("table", { class: "confusion" },
     html("thead", {}, html("tr", {}, html("th", { scope: "col" }, "True class"),

@@ -53,7 +53,7 @@ function watchTheme() {
   const isDark = () => root.dataset.theme
     ? root.dataset.theme === "dark"
     : matchMedia("(prefers-color-scheme: dark)").matches;
-  const tell = () => button.setAttribute("aria-pressed", String(isDark()));
+  const update = () => button.setAttribute("aria-pressed", String(isDark()));
   button.addEventListener("click", () => {
     root.dataset.theme = isDark() ? "light" : "dark";
     try {
@@ -61,10 +61,10 @@ function watchTheme() {
     } catch {
       // Without storage the choice lasts as long as the page.
     }
-    tell();
+    update();
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", tell);
-  tell();
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", update);
+  update();
 }
 
 function watchLive() {
