@@ -53,7 +53,9 @@ _lost = partial(Measure, better="lower", unit="points")
 _OF_A_SETTING = {
     "A_T": Measure("A_T", "final average accuracy: the mean over tasks after the last one"),
     "F_T": _lost("F_T", "forgetting: points lost since each task was at its best"),
-    "accuracy_over_time": Measure("avg. incremental accuracy", "the mean of the average accuracy after every task"),
+    "accuracy_over_time": Measure(
+        "avg. incremental accuracy", "the mean of the average accuracy after every task"
+    ),
     "AAA": Measure("avg. anytime accuracy", "the same, over all points within tasks as well"),
     "plasticity": Measure("learning accuracy", "plasticity: accuracy right after learning a task"),
     "backward_transfer": Measure(
