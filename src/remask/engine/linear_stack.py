@@ -1,12 +1,10 @@
-"""Stacks of multilayer perceptrons as matrix products of each trial.
+"""Stacks of multilayer perceptrons as matrix products of each trial, without autograd.
 
-A backward pass does not form the gradient of a weight. It returns its two factors, and the update
-adds their product to the weight. What a loss computes from the parameters in any other way, such as
-a penalty, reaches them as ordinary gradients.
+Autograd works as well, for losses that are not written as terms.
 """
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
@@ -15,9 +13,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from remask.losses import cross_entropy_and_slope, mse_and_slope
+from remask.losses import cross_entropy_and_slope
 from remask.nets.stacked import (
-    FormedGradients,
     Gradients,
     LossGradients,
     SampleGradients,
@@ -25,10 +22,8 @@ from remask.nets.stacked import (
     State,
     stacked_state,
     trial_products,
-    trial_sums,
 )
 
-_FEW = 32  # samples: with more, inner products of factored gradients cost more than formed ones
 Factors = list[tuple[str, Tensor, Tensor]]
 """Per linear layer: its name, the gradient of its outputs [S, B, out], its inputs [S, B, in]."""
 
@@ -38,12 +33,7 @@ class Trace(NamedTuple):
 
     inputs: list[Tensor]
     """Those of each linear layer."""
-    outputs: list[Tensor]
-
-    @property
-    def logits(self) -> Tensor:
-        """The outputs of the last layer."""
-        return self.outputs[-1]
+    logits: Tensor
 
 
 def relu_chain(net: nn.Module) -> list[str] | None:
@@ -74,90 +64,6 @@ def _has_hooks(module: nn.Module) -> bool:
     return bool(hooks) or hasattr(module, "parametrizations")
 
 
-def form(gradient: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradients of a linear layer's weight and bias, from their factors."""
-    return trial_products(gradient.mT, inputs), gradient.sum(1)
-
-
-class FactoredGradients(LossGradients):
-    """The gradients of losses: factors, and ordinary gradients beside them.
-
-    Access by name forms all of them and drops the factors, so a tensor may be changed in place.
-    """
-
-    def __init__(self, factors: Factors, order: Iterable[str]) -> None:
-        """`order` has the names of all parameters."""
-        self.factors, self._order = factors, order
-        self.others = FormedGradients()
-
-    @override
-    def inner(self, other: LossGradients) -> Tensor:
-        factors, others = _split(other)
-        parts = [
-            _inner_of_samples(own, theirs)
-            for own in self.factors
-            for theirs in factors
-            if own[0] == theirs[0]
-        ]
-        parts += _inner_with_formed(self.factors, others)
-        parts += _inner_with_formed(factors, self.others)
-        sums = [self.others.inner(others)] if self.others and others else []
-        if parts:
-            sums.append(trial_sums(torch.cat([part.flatten(1) for part in parts], dim=1)))
-        return reduce(torch.add, sums)
-
-    @override
-    def add(self, other: LossGradients, shares: Tensor | None = None) -> None:
-        factors, others = _split(other)
-        if shares is not None:
-            factors = [(name, g * shares.view(-1, 1, 1), inputs) for name, g, inputs in factors]
-        self.factors = self.factors + factors
-        self.others.add(others, shares)
-
-    @torch.no_grad()
-    def move(self, parameters: Mapping[str, Tensor], lr: Tensor) -> Gradients:
-        """Take a step along the factors with learning rates [S]; returns the other gradients."""
-        step = -lr.view(-1, 1, 1)
-        for name, gradient, inputs in self.factors:
-            scaled = gradient * step
-            parameters[f"{name}.weight"].add_(trial_products(scaled.mT, inputs))
-            parameters[f"{name}.bias"].add_(scaled.sum(1))
-        return self.others
-
-    def formed(self) -> FormedGradients:
-        """All gradients by name; drops the factors."""
-        if self.factors:
-            found = self.others
-            for name, *factors in self.factors:
-                for kind, value in zip(("weight", "bias"), form(*factors), strict=True):
-                    key = f"{name}.{kind}"
-                    # A layer occurs once per forward pass in the loss.
-                    found[key] = found[key] + value if key in found else value
-            self.factors = []
-            self.others = FormedGradients({n: found[n] for n in self._order if n in found})
-        return self.others
-
-    @override
-    def __getitem__(self, name: str) -> Tensor:
-        return self.formed()[name]
-
-    @override
-    def __setitem__(self, name: str, gradient: Tensor) -> None:
-        self.formed()[name] = gradient
-
-    @override
-    def __delitem__(self, name: str) -> None:
-        del self.formed()[name]
-
-    @override
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.formed())
-
-    @override
-    def __len__(self) -> int:
-        return len(self.formed())
-
-
 class FactoredSamples(SampleGradients):
     """Gradients of single samples: outer products that are never formed."""
 
@@ -167,49 +73,29 @@ class FactoredSamples(SampleGradients):
     @override
     def inner(self, other: SampleGradients) -> Tensor:
         assert isinstance(other, FactoredSamples)  # of the same stack
-        pairs = zip(self._factors, other._factors, strict=True)
-        return reduce(torch.add, [_inner_of_samples(*pair) for pair in pairs])
+        products = [
+            trial_products(gradient, others.mT) * (trial_products(inputs, their.mT) + 1)  # 1: bias
+            for (_, gradient, inputs), (_, others, their) in zip(
+                self._factors, other._factors, strict=True
+            )
+        ]
+        return reduce(torch.add, products)
 
     @override
     def squares(self, weights: Tensor) -> Gradients:
         sums = {}
         for name, gradient, inputs in self._factors:
             squared = gradient.square() * weights.unsqueeze(2)
-            sums[f"{name}.weight"], sums[f"{name}.bias"] = form(squared, inputs.square())
+            sums[f"{name}.weight"] = trial_products(squared.mT, inputs.square())
+            sums[f"{name}.bias"] = squared.sum(1)
         return sums
-
-
-def _split(gradients: LossGradients) -> tuple[Factors, LossGradients]:
-    """The factors, and the ordinary gradients."""
-    if isinstance(gradients, FactoredGradients):
-        return gradients.factors, gradients.others
-    return [], gradients
-
-
-def _inner_of_samples(one: tuple[str, Tensor, Tensor], other: tuple[str, Tensor, Tensor]) -> Tensor:
-    """The inner products of the gradients of n and m samples in one layer: [S, n, m]."""
-    (_, gradient, inputs), (_, others, their) = one, other
-    return trial_products(gradient, others.mT) * (
-        trial_products(inputs, their.mT) + 1
-    )  # + 1 for the bias
-
-
-def _inner_with_formed(factors: Factors, others: Gradients) -> list[Tensor]:
-    """Tensors whose sum is the inner product of factors and ordinary gradients."""
-    parts = []
-    for name, gradient, inputs in factors:
-        if (weight := others.get(f"{name}.weight")) is not None:
-            parts.append(gradient * trial_products(inputs, weight.mT))
-        if (bias := others.get(f"{name}.bias")) is not None:
-            parts.append(gradient.sum(1) * bias)
-    return parts
 
 
 class LinearStack(StackedNet):
     """A stack of multilayer perceptrons whose linear layers `relu_chain` returned."""
 
     couples_samples = False
-    samples_at_once = 512  # in factors
+    samples_at_once = 512
     compiled: Callable[[Tensor, State], Tensor | None] | None = None
     """A compiled forward pass with some states: [S, B, D] -> [S, B, K]."""
 
@@ -258,18 +144,33 @@ class LinearStack(StackedNet):
         inputs: Tensor,
         parameters: Mapping[str, Tensor] | None = None,
     ) -> Trace:
-        own = self.parameters if parameters is None else parameters
-        trace = Trace([], [])
-        for name in layers:
-            inputs = trace.outputs[-1].relu() if trace.outputs else inputs
-            outputs = trial_products(inputs, own[f"{name}.weight"].mT)
-            trace.inputs.append(inputs)
-            trace.outputs.append(outputs + own[f"{name}.bias"].unsqueeze(1))
-        return trace
+        own, seen, outputs = self.parameters if parameters is None else parameters, [], inputs
+        for place, name in enumerate(layers):
+            seen.append(outputs.relu() if place else inputs)
+            products = trial_products(seen[-1], own[f"{name}.weight"].mT)
+            outputs = products + own[f"{name}.bias"].unsqueeze(1)
+        return Trace(seen, outputs)
 
-    def trace_gradients(self, trace: Trace, slope: Tensor) -> FactoredGradients:
+    @torch.no_grad()
+    def follow(self, trace: Trace, slope: Tensor, lr: Tensor) -> None:
+        """Take the step of `trace_gradients` with learning rates [S], without forming them."""
+        step = -lr.view(-1, 1, 1)
+        for name, gradient, inputs in self._factors(trace, slope):
+            scaled = gradient * step
+            self.parameters[f"{name}.weight"].add_(trial_products(scaled.mT, inputs))
+            self.parameters[f"{name}.bias"].add_(scaled.sum(1))
+
+    @torch.no_grad()
+    def trace_gradients(self, trace: Trace, slope: Tensor) -> LossGradients:
         """The gradients of a loss whose gradient in the logits of a trace is `slope` [S, B, K]."""
-        return FactoredGradients(self._factors(trace, slope), self.parameters)
+        return self._formed(self._factors(trace, slope))
+
+    def _formed(self, factors: Factors) -> LossGradients:
+        found = {}
+        for name, gradient, inputs in factors:
+            found[f"{name}.weight"] = trial_products(gradient.mT, inputs)
+            found[f"{name}.bias"] = gradient.sum(1)
+        return LossGradients({name: found[name] for name in self.parameters})
 
     def _factors(self, trace: Trace, gradient: Tensor) -> Factors:
         factors: Factors = []
@@ -282,38 +183,8 @@ class LinearStack(StackedNet):
         return factors
 
     @override
-    def gradients_of_change(
-        self, inputs: Tensor, gradients: LossGradients, lr: Tensor, weight: Tensor
-    ) -> LossGradients:
-        if not isinstance(gradients, FactoredGradients) or gradients.others:
-            return super().gradients_of_change(inputs, gradients, lr, weight)
-        with torch.no_grad():
-            trace = self.trace(inputs)
-            _, slope = mse_and_slope(trace.logits, self._after(trace, gradients, lr), weight)
-            return self.trace_gradients(trace, slope)
-
-    def _after(self, trace: Trace, gradients: FactoredGradients, lr: Tensor) -> Tensor:
-        """The logits after a step along the gradients, without taking it."""
-        outputs = trace.outputs[0]
-        for place, layer in enumerate(self.layers):
-            inputs = outputs.relu() if place else trace.inputs[0]
-            if place:
-                outputs = self._run([layer], inputs).logits
-            for name, gradient, seen in gradients.factors:
-                if name == layer:
-                    within = trial_products(inputs, seen.mT) + 1  # + 1: the bias
-                    outputs = outputs - lr.view(-1, 1, 1) * trial_products(within, gradient)
-        return outputs
-
-    @override
     def name_draws(self, *key: int) -> None:
         """Do nothing: its layers draw no random numbers."""
-
-    @override
-    def move(self, gradients: Mapping[str, Tensor], lr: Tensor) -> None:
-        if isinstance(gradients, FactoredGradients):
-            gradients = gradients.move(self.parameters, lr)
-        super().move(gradients, lr)
 
     @override
     @torch.no_grad()
@@ -327,12 +198,10 @@ class LinearStack(StackedNet):
             for own in batches
         ]
         factors = self._factors(trace, torch.cat(slopes, dim=1))
-        found: list[LossGradients] = []
-        for own, size in zip(batches, sizes, strict=True):
-            parts = [(name, gradient[:, own], seen[:, own]) for name, gradient, seen in factors]
-            gradients = FactoredGradients(parts, self.parameters)
-            found.append(gradients if size <= _FEW else gradients.formed())
-        return found
+        return [
+            self._formed([(name, slope[:, own], seen[:, own]) for name, slope, seen in factors])
+            for own in batches
+        ]
 
     @override
     @torch.no_grad()

@@ -262,8 +262,11 @@ class Descent:
         self._net, self._method = net, method
         self._lr = torch.tensor([config.lr for config in configs], device=device)
         self._drops = configs[0].lr_drops
-        self._has_terms = type(method).loss is Method.loss  # not if a subclass overrides it
+        kind = type(method)
+        self._has_terms = kind.loss is Method.loss  # not if a subclass overrides it
         self._linear = net if isinstance(net, LinearStack) and self._has_terms else None
+        adjusts = kind.adjust_gradients is not Method.adjust_gradients
+        self._needs_gradients = adjusts or self.adamw is not None
 
     def rates(self, epoch: int) -> Tensor:
         """The learning rates [S] in an epoch, counted from 0, of any task."""
@@ -272,32 +275,45 @@ class Descent:
 
     def step(self, step: Step, lr: Tensor) -> Tensor:
         """Update the networks; returns the losses, [S]."""
-        gradients: LossGradients
-        if self._linear is not None and step.stream.place is not None:
-            loss, gradients = self._without_autograd(step, self._linear, step.stream.place[0])
+        linear, place = self._linear, step.stream.place
+        if linear is None or place is None:
+            loss = self._loss(step)
+            self._move(step, self._net.gradients(loss), lr)
+            return loss.detach()
+        with torch.no_grad():
+            trace = linear.trace(place[0].inputs)
+            place[0].set_logits(trace.logits)
+            terms = self._method.terms(step)
+            losses, slope = losses_and_slope(terms, place[0])
+            loss = self._sum(step, terms, losses)
+        if self._needs_gradients:
+            self._move(step, linear.trace_gradients(trace, slope), lr)
         else:
-            terms = self._method.terms(step) if self._has_terms else []
-            loss = (
-                self._sum(step, terms, [term.loss() for term in terms])
-                if self._has_terms
-                else self._method.loss(step)
-            )
-            self._check(loss)
-            loss, gradients = loss.detach(), self._net.gradients(loss)
-        adjusted = self._method.adjust_gradients(step, gradients)
-        self._net.move(adjusted if self.adamw is None else self.adamw.directions(adjusted), lr)
+            linear.follow(trace, slope, lr)
         return loss
 
-    @torch.no_grad()
-    def _without_autograd(
-        self, step: Step, net: LinearStack, joined: Joined
-    ) -> tuple[Tensor, LossGradients]:
-        """The losses of terms and their gradients; a chain of linear layers needs no autograd."""
-        trace = net.trace(joined.inputs)
-        joined.set_logits(trace.logits)
-        terms = self._method.terms(step)
-        losses, slope = losses_and_slope(terms, joined)
-        return self._sum(step, terms, losses), net.trace_gradients(trace, slope)
+    def _move(self, step: Step, gradients: LossGradients, lr: Tensor) -> None:
+        adjusted = self._method.adjust_gradients(step, gradients)
+        self._net.move(adjusted if self.adamw is None else self.adamw.directions(adjusted), lr)
+
+    def _loss(self, step: Step) -> Tensor:
+        """The loss for autograd, [S]."""
+        if self._has_terms:
+            terms = self._method.terms(step)
+            loss = self._sum(step, terms, [term.loss() for term in terms])
+        else:
+            loss = self._method.loss(step)
+        if loss.shape != self._lr.shape:
+            raise MethodError(
+                f"the loss of {self._method.title} must have one entry per trial, shape "
+                f"{list(self._lr.shape)}, got {list(loss.shape)}"
+            )
+        if not loss.requires_grad:
+            raise MethodError(
+                f"the loss of {self._method.title} does not depend on the network, so nothing "
+                f"would be learnt"
+            )
+        return loss
 
     def _sum(self, step: Step, terms: Sequence[Term], losses: Sequence[Tensor]) -> Tensor:
         """The sum of the terms' losses, [S]; logs each kind of term."""
@@ -309,18 +325,6 @@ class Descent:
             for name, of_kind in kinds.items():
                 context.note(name, added(of_kind))
         return added(losses)
-
-    def _check(self, loss: Tensor) -> None:
-        if loss.shape != self._lr.shape:
-            raise MethodError(
-                f"the loss of {self._method.title} must have one entry per trial, shape "
-                f"{list(self._lr.shape)}, got {list(loss.shape)}"
-            )
-        if not loss.requires_grad:
-            raise MethodError(
-                f"the loss of {self._method.title} does not depend on the network, so nothing "
-                f"would be learnt"
-            )
 
 
 def losses_and_slope(terms: Sequence[Term], joined: Joined) -> tuple[list[Tensor], Tensor]:

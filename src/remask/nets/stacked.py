@@ -15,34 +15,19 @@ Gradients = MutableMapping[str, Tensor]
 """By the parameters' names, in their order, each [S, ...]."""
 
 
-class LossGradients(MutableMapping[str, Tensor], ABC):
-    """The gradients of the trials' losses, by the parameters' names, each [S, ...].
+class LossGradients(dict[str, Tensor]):
+    """The gradients of the trials' losses, by the parameters' names, each [S, ...]."""
 
-    A stack may compute them only when they are looked up by name. These methods need no name.
-    """
-
-    @abstractmethod
-    def inner(self, other: "LossGradients") -> Tensor:
+    def inner(self, other: Mapping[str, Tensor]) -> Tensor:
         """The inner product of each trial's gradients with those of another loss: [S]."""
-
-    @abstractmethod
-    def add(self, other: "LossGradients", shares: Tensor | None = None) -> None:
-        """Add those of another loss, times one share per trial [S] if given."""
-
-
-class FormedGradients(dict[str, Tensor], LossGradients):
-    """Ordinary gradients."""
-
-    @override
-    def inner(self, other: LossGradients) -> Tensor:
         shared = {name: own for name, own in self.items() if name in other}
         if not shared:  # losses that depend on different parameters
             some = next(iter(self.values()))
             return some.new_zeros(len(some))
         return inner(shared, other)
 
-    @override
-    def add(self, other: LossGradients, shares: Tensor | None = None) -> None:
+    def add(self, other: Mapping[str, Tensor], shares: Tensor | None = None) -> None:
+        """Add those of another loss, times one share per trial [S] if given."""
         for name, more in other.items():
             scaled = more if shares is None else more * per_trial(shares, more)
             self[name] = self[name] + scaled if name in self else scaled.clone()
@@ -185,7 +170,7 @@ class StackedNet(ABC):
             loss, list(trained.values()), torch.ones_like(loss), allow_unused=True
         )
         named = zip(trained, found, strict=True)
-        return FormedGradients({n: gradient for n, gradient in named if gradient is not None})
+        return LossGradients({n: gradient for n, gradient in named if gradient is not None})
 
     @abstractmethod
     def batch_gradients(
