@@ -24,6 +24,7 @@ from remask.engine.linear_stack import LinearStack
 from remask.engine.planned import Planned, PlannedTerms, draw_size
 from remask.engine.steps import EpochPlan, Feed, Optimizer
 from remask.methods.base import Method
+from remask.methods.slow_copies import SlowCopies
 from remask.methods.step import added
 from remask.nets.stacked import StackedNet, State
 
@@ -94,6 +95,10 @@ class CompiledSteps:
             and bool((self._scale == self._scale[0]).all())
             and len(self._scale) <= _MOST_LISTED
         )
+        own = Method.scores if method.slow_copy is None else SlowCopies.scores
+        known = self._listable and type(method).scores is own
+        self.scores = self._logits_at if known else None
+        """The method's scores of samples in some places, int64 [B] or [S, B]: [S, B, K]."""
         self._sparse = False
         self._inputs: NDArray[Any] = np.empty((0, 0))
         self.usable: bool | None = None
@@ -238,20 +243,45 @@ class CompiledSteps:
 
     def _logits(self, inputs: Tensor, state: State) -> Tensor | None:
         """The logits of inputs [S, B, D] with the parameters or the teacher's: [S, B, K]."""
-        from remask.engine import passes
-
-        known = [
-            layout for own, layout in zip(self._states, self._layouts, strict=True) if own is state
-        ]
+        known = [number for number, own in enumerate(self._states) if own is state]
         if not known:
             return None
-        logits = np.empty((*inputs.shape[:2], self._data.num_classes), np.float32)
+        places = torch.arange(inputs.shape[1]).expand(inputs.shape[:2])
+        unit = np.ones(inputs.shape[2], np.float32)
+        return self._compute(known[0], [*inputs], places, unit, sparse=False)
+
+    def _logits_at(self, inputs: Tensor, places: Tensor) -> Tensor:
+        inputs, trials = inputs.flatten(1).contiguous(), len(self._layout.flat)
+        places = places.expand(trials, places.shape[-1])
+        return self._compute(
+            len(self._states) - 1, [inputs] * trials, places, self._scale, sparse=self._sparse
+        )
+
+    def _compute(
+        self,
+        number: int,
+        inputs: Sequence[Tensor],
+        places: Tensor,
+        scale: NDArray[Any],
+        *,
+        sparse: bool,
+    ) -> Tensor:
+        from remask.engine import kernel, passes
+
+        layout = self._layouts[number]
+        logits = np.empty((*places.shape, self._data.num_classes), np.float32)
+        decoding = kernel.Decoding(scale, np.zeros_like(scale), sparse)
 
         def run(trial: int) -> None:
-            net = passes.Net(known[0].flat[trial], known[0].layers)
-            self._kernel.compute_logits(net, inputs[trial].contiguous().numpy(), logits[trial])
+            self._kernel.compute_logits(
+                passes.Net(layout.flat[trial], layout.layers),
+                inputs[trial].contiguous().numpy(),
+                places[trial].numpy(),
+                decoding,
+                logits[trial],
+            )
 
-        _in_threads(run, len(inputs))
+        _in_threads(run, len(places))
         return torch.from_numpy(logits)
 
     def _memories(self, trials: int, nothing: NDArray[Any], inputs: NDArray[Any]) -> list[Any]:

@@ -126,12 +126,15 @@ def difference(functions: Kernel, kind: torch.dtype, *, sparse: bool) -> float:
     places, draws = torch.randint(20, (2, steps, batch), generator=random)
     active = torch.tensor([[True, True, True, False, False], [True] * 5])
     losses, logits = np.zeros((steps, 2), np.float32), np.zeros((20, classes), np.float32)
+    decoding = kernel.Decoding(
+        np.full(inputs, 1 / 255, np.float32), np.zeros(inputs, np.float32), sparse
+    )
     functions.run_steps(
         net,
         kernel.Teacher(passes.Net(layout.flat[0, :0], layout.layers), np.zeros(0, np.float32)),
         kernel.Samples(samples.numpy(), labels.numpy(), logits[:0]),
         kernel.Samples(samples.numpy(), labels.numpy(), stored.numpy()),
-        kernel.Decoding(np.full(inputs, 1 / 255, np.float32), np.zeros(inputs, np.float32), sparse),
+        decoding,
         kernel.Plan(
             *(places.numpy(), draws.numpy(), np.full((steps, batch), -1)), np.arange(1, 3) * batch
         ),
@@ -146,7 +149,7 @@ def difference(functions: Kernel, kind: torch.dtype, *, sparse: bool) -> float:
         np.float32(0.1),
         losses,
     )
-    functions.compute_logits(net, (samples.float() / 255).numpy(), logits)
+    functions.compute_logits(net, samples.numpy(), np.arange(20), decoding, logits)
 
     def forward(rows: Tensor) -> Tensor:
         outputs = F.linear(rows.double() / 255, exact["0.weight"], exact["0.bias"]).relu()

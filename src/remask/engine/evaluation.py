@@ -16,6 +16,7 @@ from remask.metrics import CALIBRATION_BINS
 from remask.record import Answers
 
 _ROWS_AT_ONCE = 512  # a chunk whose activations stay in the cache
+_COMPILED_ROWS = 4096  # compiled passes divide it themselves
 _MOST_CLASSES = 100  # of a confusion matrix that is stored: it grows with their square
 # The samples per class and points of curves are chosen for cost. With ten classes, 50 steps of a
 # batch of 10 with 10 replayed samples cost about 3,000 forwards, and a measurement 150 of them.
@@ -60,6 +61,10 @@ class Evaluator:
         self._device, self._per_class, self._classes = device, per_class, data.num_classes
         self._normalise = data.normaliser(device)
         self._sets: dict[int, _TestSet] = {}
+        self.compiled: Callable[[Tensor, Tensor], Tensor] | None = None
+        """If possible, the method's scores [S, B, K] of raw inputs in some places."""
+        self.kept: list[tuple[Tensor, ...]] = []
+        """The answers of the latest measurement, if it kept them."""
         # On the device, so that no step waits for it.
         self.accuracy = torch.zeros((trials, 2, 0, 0), dtype=torch.float64, device=device)
         """Class-IL and Task-IL accuracy in percent after R moments on T tasks: [S, 2, R, T]; NaN
@@ -86,12 +91,19 @@ class Evaluator:
 
     @torch.no_grad()
     def measure(
-        self, scores: Scores, latest: int, *, row: int | None = None, class_il: bool
+        self,
+        scores: Scores,
+        latest: int,
+        *,
+        row: int | None = None,
+        class_il: bool,
+        keep: bool = False,
     ) -> None:
         """Fill a row with the accuracies on the tasks up to the latest; by default its own row.
 
         In Class-IL all K classes compete, even those that have not been learnt yet; in Task-IL
-        only the task's own. Without `class_il`, Task-IL only.
+        only the task's own. Without `class_il`, Task-IL only. With `keep`, `answers` takes no
+        forward passes of its own.
         """
         row = latest if row is None else row
         self.grow(row + 1, latest + 1)
@@ -102,7 +114,10 @@ class Evaluator:
         classes = torch.stack([self._sets[task].classes for task in tasks])
         shape = (len(self.accuracy), 2, len(tasks))
         right = torch.zeros(shape, dtype=torch.int64, device=self._device)
+        self.kept = []
         for rated, labels, owners in self._rate(scores, tasks, together=class_il):
+            if keep:
+                self.kept.append(_answers(rated, labels))
             among_own = rated.masked_fill(~classes[owners], float("-inf"))
             for kind, some in enumerate((rated, among_own)):
                 right[:, kind].index_add_(1, owners, (some.argmax(-1) == labels).long())
@@ -120,13 +135,8 @@ class Evaluator:
         All K classes compete. Without `class_il`, predictions of a method that is given the task
         are not counted; without `confidence`, scores are not logits, and probabilities are NaN.
         """
-        chunks = []  # per sample: the prediction, the probabilities of the truth and of the answer
-        for rated, labels, _ in self._rate(scores, [*self._sets], together=class_il):
-            # Trial by trial: the rounding of a stacked softmax depends on the stack.
-            probabilities = torch.stack([own.softmax(-1) for own in rated])
-            of_truth = probabilities.gather(-1, labels.expand(len(rated), -1).unsqueeze(-1))
-            sure, surest = probabilities.max(-1)
-            chunks.append((rated.argmax(-1), of_truth.squeeze(-1), sure, surest == labels))
+        rated = self._rate(scores, [*self._sets], together=class_il)
+        chunks = self.kept or [_answers(own, labels) for own, labels, _ in rated]
         parts = [torch.cat(part, dim=1).cpu().numpy() for part in zip(*chunks, strict=True)]
         truth = torch.cat([test.labels for test in self._sets.values()]).cpu().numpy()
         found = []
@@ -165,10 +175,25 @@ class Evaluator:
             counts = torch.tensor([len(test.labels) for test in tests])
             owner = torch.repeat_interleave(torch.tensor(owners), counts).to(self._device)
             task = tasks[-1] if together else tasks[owners[0]]
-            for start in range(0, len(labels), _ROWS_AT_ONCE):
-                some = slice(start, start + _ROWS_AT_ONCE)
-                inputs = fetch(tests[0].inputs, places[..., some], self._device)
-                yield scores(self._normalise(inputs), task), labels[some], owner[some]
+            inputs, compiled = tests[0].inputs, self.compiled
+            at_once = _ROWS_AT_ONCE if compiled is None else _COMPILED_ROWS
+            for start in range(0, len(labels), at_once):
+                some = slice(start, start + at_once)
+                if compiled is not None and isinstance(inputs, Tensor):
+                    rated = compiled(inputs, places[..., some])
+                else:
+                    seen = self._normalise(fetch(inputs, places[..., some], self._device))
+                    rated = scores(seen, task)
+                yield rated, labels[some], owner[some]
+
+
+def _answers(rated: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
+    """Per sample the prediction, the probabilities of truth and answer, whether it is right."""
+    # Trial by trial: the rounding of a stacked softmax depends on the stack.
+    probabilities = torch.stack([own.softmax(-1) for own in rated])
+    of_truth = probabilities.gather(-1, labels.expand(len(rated), -1).unsqueeze(-1))
+    sure, surest = probabilities.max(-1)
+    return rated.argmax(-1), of_truth.squeeze(-1), sure, surest == labels
 
 
 def _bins(sure: NDArray[np.float64], right: NDArray[np.bool_]) -> dict[str, list[float]]:

@@ -22,7 +22,6 @@ from remask.engine.passes import (
     decode,
     fetch_ahead,
     find,
-    forward,
     forward_all,
     list_sample,
 )
@@ -178,6 +177,16 @@ class _Room(NamedTuple):
 
 
 @compiled
+def _lists(inputs, decoding, rows):
+    """Lists of at most some rows, and room for `find`."""
+    count = inputs.shape[1]
+    pairs = (count + PAIR - 1) // PAIR if decoding.sparse else np.int64(0)
+    values = np.arange(256).astype(np.float32) * decoding.scale[0]
+    lists = Lists(np.empty(pairs * rows, np.int32), values, rows, pairs)
+    return lists, np.empty(pairs, np.uint32), np.zeros(LOOK, inputs.dtype)
+
+
+@compiled
 def _room(net, teacher, data, memory, decoding, rows):
     """Allocate what steps of at most some rows use."""
     depth, inputs, sparse, slots = (
@@ -200,8 +209,7 @@ def _room(net, teacher, data, memory, decoding, rows):
     work = np.zeros(one + 1 + LINE // 4, np.float32)
     work = work[(-work.ctypes.data % LINE) // 4 :]
     work[one] = _ONE
-    pairs = (inputs + PAIR - 1) // PAIR if sparse else np.int64(0)
-    values = np.arange(256).astype(np.float32) * decoding.scale[0]
+    lists, found, end = _lists(data.inputs, decoding, rows)
     return _Room(
         work,
         at,
@@ -209,11 +217,11 @@ def _room(net, teacher, data, memory, decoding, rows):
         taught,
         scratch,
         one,
-        Lists(np.empty(pairs * rows, np.int32), values, rows, pairs),
-        np.zeros(((rows + BLOCK - 1) // BLOCK + 1, pairs), np.int64),
-        np.empty(pairs, np.uint32),
-        np.zeros(LOOK, data.inputs.dtype),
-        np.empty((slots, pairs), np.uint32),
+        lists,
+        np.zeros(((rows + BLOCK - 1) // BLOCK + 1, lists.pairs), np.int64),
+        found,
+        end,
+        np.empty((slots, lists.pairs), np.uint32),
         np.full(slots, -1, np.int64),
         np.zeros(rows, np.int64),
         np.full(slots, -1, np.int64),
@@ -315,16 +323,25 @@ def run_steps(net, teacher, data, memory, decoding, plan, terms, lr, losses):
                 _insert(memory, data, places[row], slot, logits, terms, step)
 
 
-def compute_logits(net, inputs, logits):
-    """Write the logits [N, K] of inputs, float32 [N, D]."""
-    depth, flat = len(net.layers), inputs.reshape(-1)
-    at, size = np.zeros(depth + 1, np.int64), np.int64(0)
+def compute_logits(net, inputs, places, decoding, logits):
+    """Write the logits [N, K] of the samples in some places, int64 [N]."""
+    depth, count, sparse = len(net.layers), inputs.shape[1], decoding.sparse
+    at, size = np.zeros(depth + 1, np.int64), BLOCK * count
     for layer in range(depth):
         at[layer + 1], size = size, size + BLOCK * net.layers[layer, 2]
     work = np.empty(size, np.float32)
-    for first in range(0, len(inputs), BLOCK):
-        rows = min(BLOCK, len(inputs) - first)
-        forward(net, rows, flat, first * inputs.shape[1], work, at, 0)
+    lists, found, end = _lists(inputs, decoding, np.int64(BLOCK))
+    counts = np.zeros((2, lists.pairs), np.int64)
+    for first in range(0, len(places), BLOCK):
+        rows = min(BLOCK, len(places) - first)
+        counts[1] = 0
+        for row in range(rows):
+            place = places[first + row]
+            if sparse:
+                list_sample(found[: find(inputs, place, found, end)], row, lists, counts[1])
+            else:
+                decode(inputs, place, decoding, work, row * count)
+        forward_all(net, sparse, lists, counts, rows, work, 0, at)
         for row in range(rows):
             start = at[depth] + row * net.layers[-1, 2]
             logits[first + row] = work[start : start + logits.shape[1]]

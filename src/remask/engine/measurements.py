@@ -104,10 +104,11 @@ class Measurements:
     def evaluate(self) -> None:
         """Measure all tasks so far that have test data, after the latest task learnt."""
         stream, method = self._stream, self._method
-        latest = stream.number(stream.position.task - 1)
+        learnt = stream.position.task
+        latest, keep = stream.number(learnt - 1), learnt == len(stream.tasks)
         for name, scores in (("test", method.scores), ("validation", method.own_scores)):
             if name in stream.evaluators:
-                stream.evaluators[name].measure(scores, latest, class_il=method.class_il)
+                stream.evaluators[name].measure(scores, latest, class_il=method.class_il, keep=keep)
 
     def _measure_curve(self, task: Task) -> None:
         point = torch.tensor([[self._stream.steps_done, task.number]])
@@ -282,5 +283,6 @@ class Measurements:
         for name, evaluator in self._stream.evaluators.items():
             shape = (*evaluator.accuracy.shape[:2], *state[f"metrics/{name}"].shape[2:])
             evaluator.accuracy = evaluator.accuracy.new_empty(shape)
+            evaluator.kept.clear()
         if POINTS in state:
             self._points = torch.zeros_like(state[POINTS])

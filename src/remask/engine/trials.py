@@ -114,6 +114,8 @@ class TrialStack:
         for index, task in enumerate(self.tasks):
             stream.plan_steps(index, task, self._method.extra_samples(task))
         self._compiled = CompiledSteps.of(self._net, self._method, self._feed, self.data, optimizer)
+        for evaluator in stream.evaluators.values():
+            evaluator.compiled = None if self._compiled is None else self._compiled.scores
         known = len(self.tasks)
         self._choosing = Choosing(self.configs, self.data, known, device) if auto else None
         self.measured = Measurements(self.configs, stream, self._method, self._choosing, log)
