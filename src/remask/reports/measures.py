@@ -200,25 +200,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-@dataclass(frozen=True)
-class Difference:
-    """The difference between two cells in one measure."""
-
-    mean: float  # first minus second; over the shared seeds where the test is paired
-    test: TTest | None  # None if there are too few trials
-    verdict: Verdict  # of the first
-
-
-@dataclass(frozen=True)
-class Contrast:
-    """A masked cell, the same one without a mask, and their differences."""
-
-    plain: Cell
-    masked: Cell
-    differences: dict[str, Difference]
-    """By measure, see MEASURES; only those that were measured."""
-
-
 def system_order(cell: Cell) -> tuple[object, ...]:
     """Sort cells by method and other settings, each before its masked forms."""
     return place_of(cell.config, cell.label)[2:]
@@ -242,29 +223,13 @@ def alike_but_mask(cells: Iterable[Cell]) -> list[list[Cell]]:
     return list(grouped(cells, key).values())
 
 
-def contrasts(cells: Sequence[Cell]) -> list[Contrast]:
-    """Compare every masked cell with its unmasked one."""
+def contrasts(cells: Iterable[Cell]) -> list[tuple[Cell, Cell]]:
+    """Pairs of a masked cell and the same one without a mask."""
     return [
-        Contrast(plain, masked, _differences(masked, plain))
+        (masked, plain)
         for alike in alike_but_mask(cell for cell in cells if cell.trials)
         for plain in alike
         if plain.config.mask is None
         for masked in alike
         if masked.config.mask is not None
     ]
-
-
-def _differences(first: Cell, second: Cell) -> dict[str, Difference]:
-    found = {}
-    for measure in MEASURES:
-        one, other = by_seed(measure, first), by_seed(measure, second)
-        if one and other:
-            test = t_test(one, other)
-            apart = spread(one.values()).mean - spread(other.values()).mean
-            is_better_higher = ALL_MEASURES[measure].better == "higher"
-            found[measure] = Difference(
-                test.difference if test else apart,
-                test,
-                verdict(test, higher_is_better=is_better_higher),
-            )
-    return found

@@ -38,7 +38,6 @@ from remask.reports.figures.description import (
 from remask.reports.measures import (
     ALL_MEASURES,
     CONTRAST_TEST,
-    Contrast,
     cell_value,
     contrasts,
     place_of,
@@ -152,7 +151,7 @@ def page_data(
         "measures": measures,
         "metrics": metrics,
         "cells": [entry for _, entry in sorted(listed, key=itemgetter(0))],
-        "contrasts": list(map(_contrast, contrasts(cells))),
+        "contrasts": [[source_of(cell).cell for cell in pair] for pair in contrasts(cells)],
         "contrast_test": CONTRAST_TEST,
         "figures": page_figures(cells, systems),
         "looks": systems.looks,
@@ -231,26 +230,6 @@ def _record(record: TrialRecord, summary: TrialSummary) -> dict[str, Any]:
         **{n: getattr(record, n) for n in ("seed", "status", "diverged_at", "error", "seconds")},
         "scores": {
             n: round(found[n], 6) for n in ALL_MEASURES if not math.isnan(found.get(n, math.nan))
-        },
-    }
-
-
-def _contrast(found: Contrast) -> dict[str, Any]:
-    config = found.masked.config
-    return {
-        "benchmark": config.benchmark,
-        "buffer": config.buffer,
-        "plain": found.plain.label,
-        "masked": found.masked.label,
-        "plain_id": source_of(found.plain).cell,
-        "masked_id": source_of(found.masked).cell,
-        "differences": {
-            measure: {
-                "more": each.mean,
-                "p": each.test and each.test.p_different,
-                "verdict": each.verdict,
-            }
-            for measure, each in found.differences.items()
         },
     }
 

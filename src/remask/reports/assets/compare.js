@@ -21,8 +21,8 @@ function compareCells(one, other) {
 function comparedCells() {
   const known = (name) => runCells.find((cell) => cell.id === state.get(name));
   const usual = report.contrasts[0];
-  const one = known("one") ?? cellsById.get(usual?.masked_id) ?? runCells[0];
-  const other = known("other") ?? [cellsById.get(usual?.plain_id), ...runCells].find((cell) => cell && cell !== one);
+  const one = known("one") ?? cellsById.get(usual?.[0]) ?? runCells[0];
+  const other = known("other") ?? [cellsById.get(usual?.[1]), ...runCells].find((cell) => cell && cell !== one);
   return [one, other];
 }
 
@@ -93,9 +93,8 @@ function nameAt(cell, other) {
   return [cell.label, ...apart.filter(Boolean)].join(", ");
 }
 
-function winner({ better }, { more, p }, one, other) {
-  if (p === null) return badge("too few trials");
-  if (p >= LEVEL) return badge("no significant difference");
-  const first = (more > 0) === (better === "higher");
-  return html("span", { class: "badge is-better" }, nameAt(...(first ? [one, other] : [other, one])));
+function winner(metric, found, one, other) {
+  const verdict = verdictOf(metric, found);
+  if (!["better", "worse"].includes(verdict)) return badge(verdict);
+  return html("span", { class: "badge is-better" }, nameAt(...(verdict === "better" ? [one, other] : [other, one])));
 }

@@ -1,4 +1,4 @@
-// Student's t, as in remask.reports.statistics: two cells compared, seed by seed where they share enough.
+// Student's t, as in remask.reports.measures: two cells compared, seed by seed where they share enough.
 
 const LEVEL = 0.05;
 const FEWEST_TRIALS = 3;
@@ -30,6 +30,13 @@ function difference(first, second) {
     more: mean, test: isPaired ? "paired" : "Welch", freedom, p: Math.min(1, 2 * upperTail(Math.abs(t), freedom)),
     interval: [mean - half, mean + half],
   };
+}
+
+// Whether the first is significantly better or worse.
+function verdictOf({ better }, { more, p }) {
+  if (p === null) return "too few trials";
+  if (p >= LEVEL) return "no significant difference";
+  return (more > 0) === (better === "higher") ? "better" : "worse";
 }
 
 function spreadOf(values) {
