@@ -8,8 +8,8 @@ from typing import get_args
 
 from typer.models import OptionInfo
 
-from remask.cli.command import Group
 from remask.cli.learn import SETTINGS as LEARNER_SETTINGS
+from remask.cli.options import Group
 from remask.cli.results import FILTER_OPTIONS
 from remask.cli.trials import RUN_OPTIONS, SETTINGS
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from remask.cli.app import app
-from remask.cli.command import Group
-from remask.cli.completion import VALUES
+from remask.cli.options import VALUES, Group
 from remask.cli.results import FILTER_OPTIONS
 from remask.cli.trials import RUN_OPTIONS, SETTINGS
 from remask.store import Store

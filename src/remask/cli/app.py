@@ -1,14 +1,23 @@
-"""`remask`: the table of commands, and how errors are shown.
+"""`remask`: the table of commands, what they print, and how errors are shown.
 
 The module of a command is imported when the command is called: `remask --help` imports none.
+Results go to standard output, everything else to standard error. Every command has --json and
+--quiet, and a parameter may stand for a group of options:
+
+    def run(*, settings: Annotated[dict[str, Any], SETTINGS], printer: Printing) -> None: ...
 """
 
 import atexit
+import functools
 import gc
+import inspect
+import json
 import os
 import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 from typer.core import TyperGroup
@@ -16,11 +25,16 @@ from typer.main import get_command
 from typing_extensions import override
 
 import remask
-from remask.cli.command import output, with_groups
-from remask.console import errors
+from remask.cli.options import Group, flag, option
+from remask.console import PlainConsole, errors, silence
 from remask.errors import RemaskError, Stopped
 from remask.machine import lacks_memory
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_PANEL = "What to print"
+_FILE_WIDTH = 160
 _MARKUP: Literal["markdown"] = "markdown"
 _LEARNER = "A learner: one model that learns new classes for years"
 _UNHARMED = "Stored results are unharmed."
@@ -57,6 +71,109 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 For a group it is `module:dict`, with its functions by name.
 """
+
+
+# A pipe or a file has no width, and a table in it must not be cut.
+_is_terminal = sys.stdout is not None and sys.stdout.isatty()
+output = PlainConsole(width=None if _is_terminal else _FILE_WIDTH)
+
+
+@dataclass(frozen=True)
+class Printer:
+    """Prints the results of one command."""
+
+    json: bool = False
+    """Print results as JSON."""
+    quiet: bool = False
+    """Print only results and errors."""
+
+    def result(self, value: object, *shown: "RenderableType") -> None:
+        """Print `value` as JSON, or else `shown`, which is for people."""
+        if self.json:
+            from pydantic_core import to_jsonable_python  # slow to import
+
+            plain = to_jsonable_python(value, inf_nan_mode="null", fallback=str)
+            write_out(json.dumps(plain, indent=1, allow_nan=False) + "\n")
+        else:
+            self.show(*shown)
+
+    def show(self, *shown: "RenderableType") -> None:
+        """Print part of a result for people; nothing with --json."""
+        for each in shown if not self.json else ():
+            output.print(each)
+
+    def states(self, rows: Iterable[tuple[str, str]], styles: Mapping[str, str]) -> None:
+        """Print lines for people that each begin with a state in its style."""
+        width = max(map(len, styles)) + 1
+        for state, text in rows if not self.json else ():
+            output.print(f"{state:<{width}}", style=styles[state], end="")
+            output.print(text)
+
+    def note(self, text: str) -> None:
+        """Print a note to standard error, unless quiet."""
+        self.console.print(text)
+
+    @property
+    def console(self) -> PlainConsole:
+        """The console for progress and notes."""
+        return silence if self.quiet else errors
+
+
+_JSON = option("json", bool, flag("--json", "Print JSON, for programs.", _PANEL))
+_QUIET = option("quiet", bool, flag("--quiet", "Print results and errors only.", _PANEL))
+Printing = Annotated[Printer, Group((_JSON, _QUIET), make=Printer)]
+
+
+def write_out(text: str) -> None:
+    """Write to standard output unchanged, such as JSON: not wrapped, no character replaced."""
+    sys.stdout.write(text)
+
+
+def exit_if_any(problems: Sequence[object]) -> None:
+    """Print problems, and exit with 1 if there are any."""
+    for problem in problems:
+        errors.print(str(problem), style="red")
+    if problems:
+        raise typer.Exit(1)
+
+
+def confirm(question: str, verb: str, past: str) -> None:
+    """Ask before something is deleted; exits with 1 unless the answer is yes.
+
+    Raises RemaskError if there is no terminal to ask at.
+    """
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise RemaskError(
+            f"there is no terminal to ask at, so nothing was {past}. To {verb} without being "
+            f"asked, add --yes."
+        )
+    errors.print(f"{question} [y/N]", end=" ")
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        errors.print(f"Nothing was {past}.")
+        raise typer.Exit(1)
+
+
+def with_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace the parameters of a command that are groups by the options of the groups."""
+    options: list[inspect.Parameter] = []
+    groups: dict[str, Group] = {}
+    for parameter in inspect.signature(command).parameters.values():
+        group = next((p for p in get_args(parameter.annotation) if isinstance(p, Group)), None)
+        options += [parameter] if group is None else group.options
+        if group is not None:
+            groups[parameter.name] = group
+
+    @functools.wraps(command)
+    def parsed(**values: Any) -> None:
+        for name, group in groups.items():
+            taken = {option.name: values.pop(option.name) for option in group.options}
+            given = {option: value for option, value in taken.items() if value is not None}
+            values[name] = group.make(**given)
+        command(**values)
+
+    parsed.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    parsed.__annotations__ = {option.name: option.annotation for option in options}
+    return parsed
 
 
 class LazyGroup(TyperGroup):

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from rich.progress import TimeElapsedColumn
 
 from remask.cli import learner as o
-from remask.cli.command import Group, Printing, flag, opt, option_for
-from remask.cli.completion import ENCODER, METHOD, NET
+from remask.cli.app import Printing
+from remask.cli.options import ENCODER, METHOD, NET, Group, flag, opt, option_for
 from remask.console import PlainConsole, errors
 from remask.errors import SettingsError, describe_errors
 from remask.experiments.display import DETAIL, progress_bar

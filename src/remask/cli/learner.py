@@ -9,18 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from remask.cli.command import (
-    Group,
-    Printer,
-    Printing,
-    arg,
-    confirm,
-    flag,
-    opt,
-    option,
-    write_out,
-)
-from remask.cli.completion import VALUES
+from remask.cli.app import Printer, Printing, confirm, write_out
+from remask.cli.options import VALUES, Group, arg, flag, opt, option
 from remask.console import errors
 from remask.outputs import check_output
 

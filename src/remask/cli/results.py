@@ -6,19 +6,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from remask.cli.command import (
+from remask.cli.app import Printing, confirm, exit_if_any
+from remask.cli.options import (
+    FORMAT,
+    HASH,
+    VALUES,
     Group,
     Markdown,
-    Printing,
     StorePath,
     arg,
-    confirm,
-    exit_if_any,
     flag,
+    one_of,
     opt,
     option,
 )
-from remask.cli.completion import FORMAT, HASH, VALUES, one_of
 from remask.outputs import check_output
 from remask.store.cells import TrialSummary, summarise
 from remask.store.database import StoreError, store_path

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from remask.cli.command import Printer, Printing, StorePath, arg, exit_if_any, flag, opt
-from remask.cli.completion import BENCHMARK, DATA_NAME, METHOD, NET, one_of
+from remask.cli.app import Printer, Printing, exit_if_any
+from remask.cli.options import BENCHMARK, DATA_NAME, METHOD, NET, StorePath, arg, flag, one_of, opt
 from remask.errors import RemaskError, SettingsError
 from remask.names import SUMMARIES
 from remask.starting_points import KINDS, write_starting_point

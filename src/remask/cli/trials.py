@@ -11,20 +11,20 @@ import typer
 from pydantic import BaseModel, Field
 
 from remask.cli import app
-from remask.cli.command import (
+from remask.cli.app import Printer, Printing, exit_if_any
+from remask.cli.options import (
+    EXPERIMENT,
+    RUN,
     STORE,
+    VALUES,
     Group,
     Markdown,
-    Printer,
-    Printing,
     StorePath,
     arg,
-    exit_if_any,
     opt,
     option,
     option_for,
 )
-from remask.cli.completion import EXPERIMENT, RUN, VALUES
 from remask.cli.results import FILTER_OPTIONS
 from remask.config import IDENTITY, OnCommandLine, TrialConfig
 from remask.experiments.options import RunOptions
@@ -220,13 +220,14 @@ def resume(
 ) -> None:
     """Continue runs that were stopped."""
     _start_workers(options, how)
-    from remask.experiments.running import resume_run, runs_to_resume  # torch
+    from remask.experiments.running import run_trials, runs_to_resume  # torch
 
     failures, found = [], []
+    options = _quietly(options, printer)
     with Store(store_path(how.store)) as store:
         for unfinished in runs_to_resume(store, name, own_code=how.own_code):
             printer.show(f"run {unfinished.name}")
-            results = resume_run(store, unfinished, _quietly(options, printer))
+            results = run_trials(store, unfinished.configs, options, run=unfinished)
             printer.show(*_tables(results, options.save_nets))
             found.append(results.as_json() | {"run": unfinished.name})
             failures += results.failures

@@ -18,7 +18,7 @@ from remask.experiments.options import RunOptions
 from remask.experiments.pages import Written, write_report
 from remask.experiments.reproduction import Reproduction, cell_configs, wanted_cells
 from remask.experiments.results import Results
-from remask.experiments.running import resume_run, run_trials, runs_to_resume
+from remask.experiments.running import run_trials, runs_to_resume
 from remask.files import AnyPath
 from remask.methods import Method
 from remask.store.database import store_path
@@ -146,7 +146,7 @@ def resume(
     how = RunOptions(**options)
     with _opened(store) as opened:
         runs = runs_to_resume(opened, name, own_code=own_code)
-        return [resume_run(opened, unfinished, how, executor) for unfinished in runs]
+        return [run_trials(opened, run.configs, how, executor, run=run) for run in runs]
 
 
 def report(

@@ -34,74 +34,64 @@ def run_trials(
     configs: Sequence[TrialConfig],
     options: RunOptions,
     executor: Executor | None = None,
+    *,
+    run: Run | None = None,
 ) -> Results:
     """Run the trials that the store lacks; returns the results of all.
 
-    Raises `Stopped` if asked to stop.
+    With `run`, an unfinished run of these trials is continued as it was planned. Raises `Stopped`
+    if asked to stop.
     """
     executor = executor or executor_for(options)
     configs = list(dict.fromkeys(configs))
-    if not options.again:
+    if not (options.again if run is None else run.again):
         note_changed_code(store, configs, options.console)
+    if run is None:
+        run = _planned(store, configs, options, executor)
+    elif executor.on_this_machine:
+        check_device(options.device)
+    failures: list[str] = []
+    if run is not None:
+        if options.save_nets is not None:
+            make_folder(options.save_nets)
+        jobs = run.jobs_left(store)
+        titles = {job.name: job.title() for job in jobs}
+        with (
+            StopRequest() as stop,
+            Display(jobs, options.console, lines=options.progress is True) as display,
+            RunLog(run, options) if options.log else nullcontext() as log,
+            open_queue(store, run, stop, executor.tries) as queue,
+            closing(executor.run(queue, options, stop)) as events,
+        ):
+            for event in events:
+                if (handled := queue.handle(event)) is None:
+                    continue
+                display.show(handled)
+                if log is not None:
+                    log.take(handled)
+                if isinstance(handled, Failed):
+                    failures.append(f"{titles[handled.job]}: {handled.error}")
+    stored = [record for config in configs if (record := store.get(config.hash)) is not None]
+    return Results(stored, asked=configs, failures=failures, ran=run is not None)
+
+
+def _planned(
+    store: Store, configs: Sequence[TrialConfig], options: RunOptions, executor: Executor
+) -> Run | None:
+    """The run of what the store lacks, in stacks that fit; None if it lacks nothing."""
     largest = {}
-    if any(options.again or not store.is_done(config.hash) for config in configs):
+    if options.again or not all(store.is_done(config.hash) for config in configs):
         if executor.on_this_machine:
             check_device(options.device)
         _fetch_data(configs, options)
         largest = largest_stacks(configs, options, here=executor.on_this_machine)
-    run = plan_run(
+    return plan_run(
         store,
         configs,
         workers=executor.at_once(options),
         largest_stack=lambda config: largest.get(config.net, len(configs)),
         again=options.again,
     )
-    failures = [] if run is None else _train(store, run, options, executor)
-    return _results(store, configs, failures, ran=run is not None)
-
-
-def resume_run(
-    store: Store, run: Run, options: RunOptions, executor: Executor | None = None
-) -> Results:
-    """Continue a run; as `run_trials` of what it has planned."""
-    executor = executor or executor_for(options)
-    if not run.again:
-        note_changed_code(store, run.configs, options.console)
-    if executor.on_this_machine:
-        check_device(options.device)
-    return _results(store, run.configs, _train(store, run, options, executor), ran=True)
-
-
-def _train(store: Store, run: Run, options: RunOptions, executor: Executor) -> list[str]:
-    """Train the jobs that are left of a run; returns why jobs failed."""
-    if options.save_nets is not None:
-        make_folder(options.save_nets)
-    jobs = run.jobs_left(store)
-    titles = {job.name: job.title() for job in jobs}
-    failures = []
-    with (
-        StopRequest() as stop,
-        Display(jobs, options.console, lines=options.progress is True) as display,
-        RunLog(run, options) if options.log else nullcontext() as log,
-        open_queue(store, run, stop, executor.tries) as queue,
-        closing(executor.run(queue, options, stop)) as events,
-    ):
-        for event in events:
-            if (handled := queue.handle(event)) is None:
-                continue
-            display.show(handled)
-            if log is not None:
-                log.take(handled)
-            if isinstance(handled, Failed):
-                failures.append(f"{titles[handled.job]}: {handled.error}")
-    return failures
-
-
-def _results(
-    store: Store, configs: Sequence[TrialConfig], failures: Sequence[str], *, ran: bool
-) -> Results:
-    stored = [record for config in configs if (record := store.get(config.hash)) is not None]
-    return Results(stored, asked=configs, failures=failures, ran=ran)
 
 
 def executor_for(options: RunOptions) -> Executor:
