@@ -1,9 +1,7 @@
-"""The arguments of the losses: reading them, and refusing invalid ones."""
+"""The arguments of the losses: converting them to one form, and refusing invalid ones."""
 
 import operator
-import re
-from collections.abc import Collection, Iterable, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -19,8 +17,6 @@ MaskValue: TypeAlias = float | Tensor | NDArray[Any]
 
 INF = float("inf")
 
-_WITHOUT_VALUES = re.compile("vmap|meta|data.?dependent|DynamicOutputShape", re.I)
-
 _ACTIVE_FORMS = (
     "give class ids ([0, 1], also as a set, a range, or a 1-D integer tensor or array), one list "
     "of ids per sample ([[0, 1], [2]]), or a boolean mask"
@@ -28,36 +24,73 @@ _ACTIVE_FORMS = (
 _ALIGNED = "axes are aligned right, as everywhere in torch"
 
 
+def read_arguments(
+    logits: Tensor,
+    active: Active,
+    mask_value: MaskValue,
+    dim: int,
+    check: bool,
+    allow_positive: bool,
+) -> tuple[Tensor, Tensor | None, float | Tensor]:
+    """Return logits [..., K]; a mask that broadcasts to them, class ids or None; and m."""
+    if logits.ndim == 0 or not logits.is_floating_point():
+        raise ValueError(
+            f"logits need a floating dtype and a last axis of classes; got {_describe(logits)}"
+        )
+    logits, active, mask_value = classes_last(logits, active, mask_value, dim)
+    m = read_mask_value(mask_value, check, allow_positive, logits.shape)
+    if active is None:
+        return logits, None, m
+    return logits, read_active(active, logits.shape, logits.device, check), m
+
+
+def classes_last(
+    logits: Tensor, active: Active, mask_value: MaskValue, dim: int
+) -> tuple[Tensor, Active, MaskValue]:
+    """Move the axis ``dim`` of the logits, and of what has all their axes, to the end."""
+    active, mask_value = _from_numpy(active), _from_numpy(mask_value)
+    if dim in (-1, logits.ndim - 1):
+        return logits, active, mask_value
+
+    def moved(name: str, value: Any) -> Any:
+        if not isinstance(value, Tensor) or value.ndim <= 1:
+            return value
+        if value.ndim != logits.ndim:
+            raise ValueError(
+                f"{name} has shape {list(value.shape)}; with dim={dim} it needs one value per "
+                f"class, [K], or all {logits.ndim} axes of the logits"
+            )
+        return value.movedim(dim, -1)
+
+    return logits.movedim(dim, -1), moved("active", active), moved("mask_value", mask_value)
+
+
 def read_mask_value(
     mask_value: MaskValue, check: bool, allow_positive: bool, shape: Sequence[int] | None = None
 ) -> float | Tensor:
     """Return m as a float or as a constant tensor that broadcasts to the logits' ``shape``."""
-    mask_value = _from_numpy("mask_value", mask_value)
-    if isinstance(mask_value, Tensor):
-        if mask_value.dtype == torch.bool or mask_value.is_complex():
-            raise TypeError(f"mask_value needs numbers; got {describe(mask_value)}")
-        if shape is not None and not _broadcasts(mask_value.shape, shape):
+    value = _from_numpy(mask_value)
+    if isinstance(value, Tensor):
+        if value.dtype == torch.bool or value.is_complex():
+            raise TypeError(f"mask_value needs numbers; got {_describe(value)}")
+        if shape is not None and not _broadcasts(value.shape, shape):
             raise ValueError(
-                f"mask_value has shape {list(mask_value.shape)}, which does not broadcast to the "
+                f"mask_value has shape {list(value.shape)}, which does not broadcast to the "
                 f"logits' {list(shape)}; {_ALIGNED}: [{shape[-1]}] is one value per class, [B, 1] "
                 "one per sample, [S, 1, 1] one per trial"
             )
-        mask_value = mask_value.detach()
+        value = value.detach()
         # "not <=" rather than ">", so that NaN is refused too.
-        wrong = ~(mask_value < INF if allow_positive else mask_value <= 0)
+        wrong = ~(value < INF if allow_positive else value <= 0)
         if not check or not is_true(wrong.any()):
-            return mask_value
-        mask_value = mask_value[wrong][0].item()
-    elif not isinstance(mask_value, int | float | np.number):
-        raise TypeError(f"mask_value needs to be a number or a tensor; got {_show(mask_value)}")
-    if allow_positive and not mask_value < INF:
-        raise ValueError(f"mask_value is {mask_value}; it needs to be a number below infinity")
-    if not (allow_positive or mask_value <= 0):
-        raise ValueError(
-            f"mask_value is {mask_value}; it needs to be in [-inf, 0], or below infinity with "
-            "allow_positive=True"
-        )
-    return float(mask_value)
+            return value
+        value = value[wrong][0].item()
+    elif not isinstance(value, int | float | np.number):
+        raise TypeError(f"mask_value needs to be a number or a tensor; got {value!r:.60}")
+    if not (value < INF if allow_positive else value <= 0):
+        allowed = "below infinity" if allow_positive else "in [-inf, 0], unless allow_positive=True"
+        raise ValueError(f"mask_value is {value}; it needs to be {allowed}")
+    return float(value)
 
 
 def read_active(
@@ -70,7 +103,7 @@ def read_active(
 
     Ids from a tensor may repeat.
     """
-    active = _from_numpy("active", active)
+    active = _from_numpy(active)
     if not isinstance(active, Tensor):
         return _read_collection(active, shape, device)
     if active.dtype == torch.bool:
@@ -85,7 +118,7 @@ def read_active(
         return mask
     if active.ndim != 1 or active.is_floating_point() or active.is_complex():
         # Integers on two axes may be ids per sample, or a mask of 0 and 1: do not guess.
-        raise ValueError(f"active is {describe(active)}; {_ACTIVE_FORMS}")
+        raise ValueError(f"active is {_describe(active)}; {_ACTIVE_FORMS}")
     if len(active) == 0:
         raise ValueError("active is empty; every sample needs at least one class")
     ids = active.to(device).long().sort().values
@@ -94,82 +127,56 @@ def read_active(
     return ids
 
 
-def _read_collection(
-    active: Iterable[int] | Iterable[Iterable[int]], shape: Sequence[int], device: torch.device
-) -> Tensor:
-    if isinstance(active, str | bytes) or not isinstance(active, Iterable):
-        raise TypeError(f"active is {_show(active)}; {_ACTIVE_FORMS}")
-    listed: list[Any] = list(active)
-    if not listed:
-        raise ValueError("active is empty; every sample needs at least one class")
-    nested = [_is_collection(each) for each in listed]
-    if not any(nested):
-        return torch.tensor(_distinct(listed, shape[-1]), dtype=torch.long, device=device)
-    if not all(nested):
-        raise TypeError(f"active mixes class ids and collections of them; {_ACTIVE_FORMS}")
-    if isinstance(active, AbstractSet):
-        raise TypeError(f"active is a set of collections, which has no order; {_ACTIVE_FORMS}")
+def _read_collection(active: Any, shape: Sequence[int], device: torch.device) -> Tensor:
+    """Return the class ids of one collection, or a mask for one collection per sample."""
+    listed = list(active) if isinstance(active, Iterable) else active
+    num_classes = shape[-1]
+    if not isinstance(listed, list) or not listed or not _is_collection(listed[0]):
+        return torch.tensor(_class_ids("active", listed, num_classes), device=device)
     if len(shape) < 2 or len(listed) != shape[0]:
         raise ValueError(
             f"active has {len(listed)} lists of class ids; it needs one per sample, the first axis "
             f"of the logits {list(shape)}. A boolean mask may have any shape that broadcasts"
         )
-    num_classes, cells = shape[-1], []
-    for sample, row in enumerate(listed):
-        ids = list(row)
-        if len(ids) == num_classes > 2 and all(c in (0, 1) for c in ids):
-            raise ValueError(
-                f"active[{sample}] has {num_classes} zeros and ones: ids of classes 0 and 1, or a "
-                "mask? Pass torch.tensor(active, dtype=torch.bool) as a mask, or each id once"
-            )
-        if not ids:
-            raise ValueError(f"active[{sample}] is empty; every sample needs at least one class")
-        cells += [sample * num_classes + c for c in _distinct(ids, num_classes)]
+    cells = [
+        sample * num_classes + class_id
+        for sample, ids in enumerate(listed)
+        for class_id in _class_ids(f"active[{sample}]", ids, num_classes)
+    ]
     mask = torch.zeros(shape[0] * num_classes, dtype=torch.bool, device=device)
-    chosen = torch.tensor(cells, dtype=torch.long, device=device)
-    return mask.scatter(0, chosen, True).reshape(shape[0], *[1] * (len(shape) - 2), num_classes)
+    mask = mask.scatter(0, torch.tensor(cells, device=device), True)
+    return mask.reshape(shape[0], *[1] * (len(shape) - 2), num_classes)
 
 
-def _is_collection(each: object) -> bool:
-    if isinstance(each, Tensor | np.ndarray):
-        return each.ndim > 0
-    return isinstance(each, Collection) and not isinstance(each, str | bytes)
+def _is_collection(each: Any) -> bool:
+    # Scalars of torch and NumPy have 0 axes.
+    return isinstance(each, Iterable) and not isinstance(each, str) and getattr(each, "ndim", 1) > 0
 
 
-def _distinct(listed: Collection[Any], num_classes: int) -> list[int]:
+def _class_ids(name: str, listed: Any, num_classes: int) -> list[int]:
     """Return class ids in ascending order, each once."""
-    if any(_is_boolean(c) for c in listed):
-        raise ValueError("active is a list of booleans; pass torch.tensor(active) as a mask")
-    distinct = sorted({_class_id(c) for c in listed})
-    for c in distinct[:1] + distinct[-1:]:
-        if not 0 <= c < num_classes:
-            _refuse_id(c, num_classes)
-    return distinct
-
-
-def _class_id(each: Any) -> int:
     try:
-        return operator.index(each)
-    except TypeError:
-        raise TypeError(f"active has {_show(each)}, among its class ids; {_ACTIVE_FORMS}") from None
-
-
-def _is_boolean(each: object) -> bool:
-    return isinstance(each, bool | np.bool_) or getattr(each, "dtype", None) == torch.bool
+        ids = sorted({operator.index(each) for each in listed})
+    except TypeError as error:
+        raise TypeError(f"{name} is {listed!r:.60}: {error}; {_ACTIVE_FORMS}") from None
+    if not ids:
+        raise ValueError(f"{name} is empty; every sample needs at least one class")
+    if any(isinstance(each, bool) for each in listed):
+        raise ValueError(f"{name} is a list of booleans; pass torch.tensor(active) as a mask")
+    for class_id in (ids[0], ids[-1]):
+        if not 0 <= class_id < num_classes:
+            _refuse_id(class_id, num_classes)
+    return ids
 
 
 def _refuse_id(class_id: int, num_classes: int) -> NoReturn:
     raise ValueError(f"active has class id {class_id}, which is not in 0..{num_classes - 1}")
 
 
-def _from_numpy(name: str, value: Any) -> Any:
+def _from_numpy(value: Any) -> Any:
     """Convert an array to a tensor; return anything else unchanged."""
-    if not isinstance(value, np.ndarray):
-        return value
-    try:
-        return torch.from_numpy(value.copy())  # torch cannot share reversed or read-only arrays
-    except TypeError:
-        raise TypeError(f"{name} is an array of {value.dtype}, which torch cannot hold") from None
+    # A copy, because torch cannot share reversed or read-only arrays.
+    return torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
 
 
 def _broadcasts(given: Sequence[int], shape: Sequence[int]) -> bool:
@@ -177,63 +184,34 @@ def _broadcasts(given: Sequence[int], shape: Sequence[int]) -> bool:
     return len(given) <= len(shape) and all(have in (1, want) for have, want in sizes)
 
 
-def _show(value: object) -> str:
-    return f"{value!r:.60}, of type {type(value).__name__}"
-
-
-def classes_last(
-    logits: Tensor, active: Active, mask_value: MaskValue, dim: int
-) -> tuple[Tensor, Active, MaskValue]:
-    """Move the axis ``dim`` of the logits, and of what has all their axes, to the end."""
-    ndim = logits.ndim
-    if dim in (-1, ndim - 1):
-        return logits, active, mask_value
-    if not -ndim <= dim < ndim:
-        raise ValueError(f"dim is {dim}; logits {list(logits.shape)} have no such axis")
-
-    def moved(name: str, value: Any) -> Any:
-        value = _from_numpy(name, value)
-        if not isinstance(value, Tensor) or value.ndim <= 1:
-            return value
-        if value.ndim != ndim:
-            raise ValueError(
-                f"{name} has shape {list(value.shape)}; with dim={dim} it needs one value per "
-                f"class, [K], or all {ndim} axes of the logits"
-            )
-        return value.movedim(dim, -1)
-
-    return logits.movedim(dim, -1), moved("active", active), moved("mask_value", mask_value)
-
-
 def check_layout(logits: Tensor, target: Tensor, dim: int | None) -> None:
     """Refuse logits of four or more axes whose classes may be the last axis or axis 1."""
-    shape, given = list(logits.shape), list(target.shape)
+    shape, given = logits.shape, target.shape
     if dim is None and len(shape) > 3 and (given == shape or given == shape[:-1] == _torch(shape)):
         raise ValueError(
-            f"{shape} with targets {given} may have the classes or features on the last axis or, "
-            "as in torch, on axis 1: give dim=-1 or dim=1"
+            f"{list(shape)} with targets {list(given)} may have the classes or features on the "
+            "last axis or, as in torch, on axis 1: give dim=-1 or dim=1"
         )
 
 
-def _torch(shape: list[int]) -> list[int]:
+def _torch(shape: Sequence[int]) -> Sequence[int]:
     """Return the shape of the targets where the classes are axis 1."""
-    return [shape[0], *shape[2:]]
+    return torch.Size([shape[0], *shape[2:]])
 
 
 def as_labels(target: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return integer targets as int64 after comparing them with the ``[..., K]`` they belong to."""
+    """Return integer targets for ``[..., K]`` as int64."""
     if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
         raise ValueError(
-            f"target needs integer class ids; got {describe(target)}. Class probabilities need the "
-            "shape of the logits, and masked_cross_entropy"
+            f"target needs integer class ids; got {_describe(target)}. Class probabilities need "
+            "the shape of the logits, and masked_cross_entropy"
         )
     if target.shape != shape[:-1]:
-        hint = ""
-        if len(shape) > 2 and list(target.shape) == _torch(list(shape)):
-            hint = ". If axis 1 has the classes or features, as in torch, give dim=1"
+        as_in_torch = len(shape) > 2 and target.shape == _torch(shape)
         raise ValueError(
             f"target has shape {list(target.shape)}; {list(shape)} with classes or features last "
-            f"needs targets {list(shape[:-1])}{hint}"
+            f"needs targets {list(shape[:-1])}"
+            + (". If axis 1 has the classes or features, as in torch, give dim=1" * as_in_torch)
         )
     return target.long()
 
@@ -257,13 +235,13 @@ def check_shape(name: str, tensor: Tensor, num_classes: int) -> None:
 def check_labels(labels: Tensor, mask: Tensor | None, num_classes: int, ignore_index: int) -> None:
     """Refuse a label that is no class, or not in its sample's active set."""
     nearest = labels.clamp(0, num_classes - 1)
-    allowed, rows = labels == nearest, mask
-    if rows is not None:
-        rows = rows.expand(*labels.shape, num_classes)
-        allowed &= rows.gather(-1, nearest.unsqueeze(-1)).squeeze(-1)
+    allowed = labels == nearest
+    if mask is not None:
+        mask = mask.expand(*labels.shape, num_classes)
+        allowed &= mask.gather(-1, nearest.unsqueeze(-1)).squeeze(-1)
     wrong = ~allowed & (labels != ignore_index)
     if is_true(wrong.any()):
-        ids = labels[:0] if rows is None else rows[wrong][0].nonzero().squeeze(1)
+        ids = labels[:0] if mask is None else mask[wrong][0].nonzero().squeeze(1)
         refuse_label(labels[wrong], ids, num_classes)
 
 
@@ -290,26 +268,17 @@ def refuse_label(wrong: Tensor, ids: Tensor, num_classes: int) -> NoReturn:
     )
 
 
-def describe(tensor: Tensor) -> str:
-    """Return a tensor's dtype and shape, for messages."""
-    return f"{tensor.dtype} {list(tensor.shape)}"
-
-
 def is_true(condition: Tensor) -> bool:
-    """Read a 0-d condition; False where it has no readable value (compiling, vmap, fake, meta)."""
+    """Read a 0-d condition; False where tensors have no values (compiling, vmap, fake, meta)."""
     if torch.compiler.is_compiling():
         return False
     try:
         return bool(condition)
-    except RuntimeError as error:
-        if not cannot_be_read(error):
-            raise
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError:
         return False
 
 
-def cannot_be_read(error: RuntimeError) -> bool:
-    """Whether torch raised this because a tensor has no values: under vmap, fake, meta, traced.
-
-    Each raises a class of its own. Any other error, such as out of memory, is a real one.
-    """
-    return _WITHOUT_VALUES.search(f"{type(error).__name__}: {error}") is not None
+def _describe(tensor: Tensor) -> str:
+    return f"{tensor.dtype} {list(tensor.shape)}"

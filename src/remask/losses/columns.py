@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from remask.losses.arguments import INF, cannot_be_read, is_true, refuse_label
+from remask.losses.arguments import INF, is_true, refuse_label
 
 
 def shared_ids(active: Tensor) -> Tensor | None:
@@ -17,9 +17,9 @@ def shared_ids(active: Tensor) -> Tensor | None:
         return None
     try:
         ids = active.flatten().nonzero().squeeze(1)
-    except RuntimeError as error:
-        if not cannot_be_read(error):
-            raise
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError:  # vmap, fake and meta tensors have no values
         return None
     if len(ids) == 0:
         raise ValueError("active is empty; every sample needs at least one class")
@@ -51,20 +51,19 @@ def cross_entropy_of_columns(
     kept = labels != ignore_index
     if check and is_true((kept & ~inside).any()):
         refuse_label(labels[kept & ~inside], ids, num_classes)
-    per_class = isinstance(m, Tensor) and m.ndim > 0 and m.shape[-1] != 1
-    if not repeats and not isinstance(m, Tensor):
-        masked = num_classes - last
-        logits = F.pad(logits, (0, 1), value=m + math.log(masked) if masked else -INF)
-    else:
+    log_masked: float | Tensor = math.log(num_classes - last) if last < num_classes else -INF
+    if repeats:
         repeated = F.pad(ids[1:] == ids[:-1], (1, 0))
-        m = torch.as_tensor(m).to(logits)
-        if per_class:
-            among = torch.zeros(num_classes, dtype=torch.bool, device=ids.device)
-            rest = torch.where(among.scatter(0, ids, True), -INF, m).logsumexp(-1, keepdim=True)
-        else:
-            rest = m + (num_classes - (~repeated).sum()).to(logits).log()
-        columns = [torch.where(repeated, -INF, logits), rest.expand(*labels.shape, 1)]
-        logits = torch.cat(columns, dim=-1)
+        logits = torch.where(repeated, -INF, logits)
+        log_masked = (num_classes - (~repeated).sum()).to(logits).log()
+    if isinstance(m, Tensor):
+        m = m.to(logits)
+    if isinstance(m, Tensor) and m.ndim and m.shape[-1] != 1:  # one value per class
+        among = torch.zeros(num_classes, dtype=torch.bool, device=ids.device)
+        rest = torch.where(among.scatter(0, ids, True), -INF, m).logsumexp(-1, keepdim=True)
+    else:
+        rest = torch.as_tensor(m + log_masked, dtype=logits.dtype, device=logits.device)
+    logits = torch.cat([logits, rest.expand(*labels.shape, 1)], dim=-1)
     # Positions are renumbered, so ignore_index itself may be a valid one: mark with -100 instead.
     position = torch.where(kept, torch.where(inside, position, last), -100)
     loss = F.cross_entropy(logits.reshape(-1, last + 1), position.reshape(-1), reduction=reduction)

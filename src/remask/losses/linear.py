@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -84,16 +83,13 @@ def masked_linear_cross_entropy(
     labels = as_labels(target, features.shape)
     shape = torch.Size([*labels.shape, num_classes])
     options: dict[str, Any] = {"reduction": reduction, "ignore_index": ignore_index}
-    read = ids = None
-    if active is not None:
-        read = read_active(active, shape, weight.device, check)
-        if read.dtype == torch.bool and read.numel() != num_classes:
-            raise ValueError(
-                f"active has shape {list(read.shape)}; a linear head takes one set for all "
-                f"samples, class ids or a mask [{num_classes}] (masked_cross_entropy takes one "
-                "set per sample)"
-            )
-        ids = shared_ids(read)
+    read = None if active is None else read_active(active, shape, weight.device, check)
+    if read is not None and read.dtype == torch.bool and read.numel() != num_classes:
+        raise ValueError(
+            f"active has shape {list(read.shape)}; a linear head takes one set for all samples, "
+            f"class ids or a mask [{num_classes}] (masked_cross_entropy takes one set per sample)"
+        )
+    ids = None if read is None else shared_ids(read)
     if ids is None:
         if sparse:
             raise ValueError("sparse=True needs an active set whose values can be read; pass ids")
@@ -104,7 +100,7 @@ def masked_linear_cross_entropy(
     m = read_mask_value(mask_value, check, allow_positive, shape)
     rows = _sparse_rows if sparse else _dense_rows
     logits = F.linear(features, rows(weight, ids), None if bias is None else rows(bias, ids))
-    repeats = read is ids and isinstance(active, Tensor | np.ndarray)
+    repeats = read is ids and isinstance(active, Tensor)
     return cross_entropy_of_columns(logits, ids, labels, num_classes, m, repeats, check, **options)
 
 

@@ -17,9 +17,7 @@ from remask.losses.arguments import (
     check_options,
     check_shape,
     check_shares,
-    classes_last,
-    describe,
-    read_active,
+    read_arguments,
     read_mask_value,
 )
 from remask.losses.columns import cross_entropy_of_columns, shared_ids
@@ -41,7 +39,7 @@ def masked_softmax(
 
     The arguments are those of `masked_cross_entropy`.
     """
-    given = _read(logits, active, mask_value, dim, check, allow_positive)
+    given = read_arguments(logits, active, mask_value, dim, check, allow_positive)
     return torch.softmax(_replace_masked(*given)[0], dim=-1).movedim(-1, dim)
 
 
@@ -55,7 +53,7 @@ def masked_log_softmax(
     check: bool = True,
 ) -> Tensor:
     """Logarithm of `masked_softmax`, computed stably. Masked classes are -inf at m = -inf."""
-    given = _read(logits, active, mask_value, dim, check, allow_positive)
+    given = read_arguments(logits, active, mask_value, dim, check, allow_positive)
     return torch.log_softmax(_replace_masked(*given)[0], dim=-1).movedim(-1, dim)
 
 
@@ -140,7 +138,7 @@ def masked_cross_entropy(
 
     check_options(reduction, label_smoothing)
     check_layout(input, target, dim)
-    given = _read(input, active, mask_value, axis, check, allow_positive)
+    given = read_arguments(input, active, mask_value, axis, check, allow_positive)
     logits, found, m = given
     num_classes = logits.shape[-1]
     soft = target.is_floating_point() and target.shape == input.shape
@@ -216,7 +214,7 @@ def masked_binary_cross_entropy(
 
     """
     check_options(reduction)
-    given = _read(input, active, -INF, dim, check, False)
+    given = read_arguments(input, active, -INF, dim, check, False)
     logits, mask = given[0], _replace_masked(*given)[1]
     if target.shape != input.shape:
         raise ValueError(f"target has shape {list(target.shape)}, but logits {list(input.shape)}")
@@ -286,26 +284,6 @@ class MaskedCrossEntropy(nn.Module):
         usual = {"dim": None, "ignore_index": -100, "label_smoothing": 0.0, "allow_positive": False}
         parts += [f"{k}={self.options[k]}" for k, v in usual.items() if self.options[k] != v]
         return ", ".join(parts)
-
-
-def _read(
-    logits: Tensor,
-    active: Active,
-    mask_value: MaskValue,
-    dim: int,
-    check: bool,
-    allow_positive: bool,
-) -> tuple[Tensor, Tensor | None, float | Tensor]:
-    """Return logits [..., K], a mask that broadcasts to them or class ids, and m."""
-    if logits.ndim == 0 or not logits.is_floating_point():
-        raise ValueError(
-            f"logits need a floating dtype and a last axis of classes; got {describe(logits)}"
-        )
-    logits, active, mask_value = classes_last(logits, active, mask_value, dim)
-    m = read_mask_value(mask_value, check, allow_positive, logits.shape)
-    if active is None:
-        return logits, None, m
-    return logits, read_active(active, logits.shape, logits.device, check), m
 
 
 def _replace_masked(
