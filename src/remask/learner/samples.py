@@ -47,13 +47,9 @@ class ChosenRows(StoredRows):
         self._rows, self._numbers = rows, numbers.numpy()
         self.shape, self.dtype = (len(numbers), *rows.shape[1:]), rows.dtype
 
-    def copy_rows(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
+    def read(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
         """Copy the rows with these numbers."""
-        return self._rows.copy_rows(self._numbers[numbers])
-
-    def release(self) -> None:
-        """Release mapped memory."""
-        self._rows.release()
+        return self._rows.read(self._numbers[numbers])
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,6 +20,7 @@ slot thus becomes the mean of its neighbourhood. A few means represent a class b
 samples; many do not, hence SPARSE.
 """
 
+from abc import ABC, abstractmethod
 from bisect import insort
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -32,7 +33,7 @@ from torch import Tensor
 EMPTY = -1
 """The class of an empty slot. Slots are filled in order."""
 SPARSE = 16
-"""Merging starts when a memory holds less than one in so many of the samples so far."""
+"""Merging starts when a memory holds less than one in `SPARSE` of the samples so far."""
 MOST = 4
 """A slot moves as if at most this many samples were merged into it."""
 WINDOW = 256
@@ -41,97 +42,83 @@ WINDOW = 256
 Integers = NDArray[np.int64]
 
 
-class _Slots:
-    """The class in each slot of one memory."""
-
-    def __init__(self, classes: Integers, known: int) -> None:
-        """Start from the classes in all slots, [M]; `known` is the number of classes."""
-        self._capacity = len(classes)
-        self.of_class: list[list[int]] = [[] for _ in range(known)]  # ascending
-        for slot, label in enumerate(classes.tolist()):
-            if label != EMPTY:
-                self.of_class[label].append(slot)
-        self._filled = sum(map(len, self.of_class))
-
-    def fill(self, label: int) -> int | None:
-        """Give the next empty slot to a sample of this class; None if all are full."""
-        if self._filled == self._capacity:
-            return None
-        self._filled += 1
-        self.of_class[label].append(self._filled - 1)
-        return self._filled - 1
-
-    def take(self, label: int, losers: Sequence[int], chance: float, choice: float) -> int:
-        """Give a random slot of one of the losing classes to a sample of this class."""
-        slots = self.of_class[losers[int(chance * len(losers))]]
-        slot = slots.pop(int(choice * len(slots)))
-        insort(self.of_class[label], slot)
-        return slot
-
-
-class ClassBalance:
-    """Chooses the slot of each sample, without knowing the future."""
+class _Balance(ABC):
+    """Chooses the slot of each sample, given the classes in all slots."""
 
     def __init__(self, classes: Integers, offered: Integers) -> None:
         """Start from the classes in all slots, [M], and the samples offered per class, [K]."""
         self.offered: list[int] = offered.tolist()
-        self._slots = _Slots(classes, len(self.offered))
+        self._empty = int((classes == EMPTY).sum())
+        self._capacity = len(classes)
+        self._slots: list[list[int]] = [  # of each class, ascending
+            np.flatnonzero(classes == label).tolist() for label in range(len(offered))
+        ]
 
     def offer(self, label: int, chance: float, choice: float) -> int:
         """Return the slot of a sample of this class, or -1; both numbers are random in [0, 1)."""
         self.offered[label] += 1
-        if (slot := self._slots.fill(label)) is not None:
-            return slot
-        own = self._slots.of_class[label]
-        if len(own) == self.offered[label] - 1:  # all samples before this one
-            held = [len(slots) for slots in self._slots.of_class]
-            if len(own) < (most := max(held)):
-                largest = [other for other, count in enumerate(held) if count == most]
-                return self._slots.take(label, largest, chance, choice)
-        return _reservoir_slot(own, self.offered[label], chance, choice)
+        own = self._slots[label]
+        if self._empty:
+            own.append(self._capacity - self._empty)
+            self._empty -= 1
+            return own[-1]
+        losers = self._losers(label)
+        if losers is None:  # reservoir sampling within the class
+            return own[int(choice * len(own))] if chance * self.offered[label] < len(own) else -1
+        if not losers:
+            return -1
+        slots = self._slots[losers[int(chance * len(losers))]]
+        slot = slots.pop(int(choice * len(slots)))
+        insort(own, slot)
+        return slot
+
+    @abstractmethod
+    def _losers(self, label: int) -> list[int] | None:
+        """Return the classes, one of which loses a slot to this class; None: only the class itself.
+
+        The list is empty if the sample is not kept.
+        """
+
+
+class ClassBalance(_Balance):
+    """Does not know the future."""
+
+    def _losers(self, label: int) -> list[int] | None:
+        held = len(self._slots[label])
+        if held < self.offered[label] - 1:  # not all samples before this one are in memory
+            return None
+        counts = [len(slots) for slots in self._slots]
+        most = max(counts)
+        return _equal_to(most, counts) if held < most else None
 
     def grow(self, classes: int) -> None:
         """Grow to `classes` classes."""
         for _ in range(classes - len(self.offered)):
             self.offered.append(0)
-            self._slots.of_class.append([])
+            self._slots.append([])
 
 
-class TaskBalance:
-    """Chooses the slot of each sample of a task whose class sizes are known."""
+class TaskBalance(_Balance):
+    """Knows the samples of each class that are still to come in the task."""
 
     def __init__(self, classes: Integers, offered: Integers, coming: Integers) -> None:
-        """Start from the classes in all slots, [M].
-
-        Per class, `offered` [K] samples came before, and `coming` [K] are still to come.
-        """
-        self._offered: list[int] = offered.tolist()
-        self._slots = _Slots(classes, len(self._offered))
+        super().__init__(classes, offered)
         self._in_the_end: list[int] = (offered + coming).tolist()
         self._shares = fair_shares(self._in_the_end, len(classes))
 
-    def offer(self, label: int, chance: float, choice: float) -> int:
-        """Return the slot of a sample of this class, or -1; both numbers are random in [0, 1)."""
-        self._offered[label] += 1
-        if (slot := self._slots.fill(label)) is not None:
-            return slot
-        own, offered = self._slots.of_class[label], self._offered[label]
+    def _losers(self, label: int) -> list[int] | None:
         share, in_the_end = self._shares[label], self._in_the_end[label]
-        if len(own) * in_the_end >= share * offered:  # the class has its share
-            return _reservoir_slot(own, offered, chance, choice)
-        if share * offered // in_the_end == len(own):  # its next slot is not due yet
-            return -1
-        surplus = [
-            len(slots) - due for slots, due in zip(self._slots.of_class, self._shares, strict=True)
-        ]
-        most = max(surplus)
-        losers = [other for other, more in enumerate(surplus) if more == most]
-        return self._slots.take(label, losers, chance, choice)
+        held, offered = len(self._slots[label]), self.offered[label]
+        if held * in_the_end >= share * offered:  # the class has its share
+            return None
+        if share * offered // in_the_end == held:  # its next slot is not due yet
+            return []
+        surplus = [len(own) - due for own, due in zip(self._slots, self._shares, strict=True)]
+        return _equal_to(max(surplus), surplus)
 
 
-def _reservoir_slot(own: list[int], offered: int, chance: float, choice: float) -> int:
-    """Return a slot by reservoir sampling within a class, or -1."""
-    return own[int(choice * len(own))] if chance * offered < len(own) else -1
+def _equal_to(value: int, values: list[int]) -> list[int]:
+    return [index for index, each in enumerate(values) if each == value]
 
 
 def fair_shares(counts: Sequence[int], places: int) -> list[int]:

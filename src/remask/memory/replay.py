@@ -6,24 +6,26 @@ from typing import get_args
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from remask.config import MemoryPolicy
 from remask.memory.policies import SPARSE, ClassBalance, Integers, Places, fair_shares, merge
 from remask.memory.replay_samples import (
-    PREFIX,
+    Parts,
     ReplayBatch,
     ReplayMemoryError,
     Values,
+    as_batch,
     check_samples,
+    kind_of,
     read_samples,
 )
 from remask.memory.reservoir import offer_slots
 from remask.randomness import generator
 
 _POLICIES = get_args(MemoryPolicy)
-_ALWAYS = {"classes", "offered", "counters", "made_with"}
-_PER_SAMPLE = {"inputs", "labels", "logits", "counts"}
+_NOT_SAMPLES = {"classes", "offered", "counters", "made_with"}
 
 
 class ReplayMemory:
@@ -57,8 +59,7 @@ class ReplayMemory:
             raise ReplayMemoryError(f"policy must be one of {', '.join(_POLICIES)}, got {policy!r}")
         self.capacity, self.policy, self.seed = _at_least_1("capacity", capacity), policy, seed
         self._device = None if device is None else torch.device(device)
-        self._samples: ReplayBatch | None = None  # all slots; None before the first add
-        self._counts: Tensor | None = None  # samples merged into each slot
+        self._slots: Parts = {}  # all slots; empty before the first add
         self._filled = self._seen = self._adds = self._draws = 0
         self._classes: dict[int, int] = {}  # label -> number, in order of arrival
         self._balance = ClassBalance(np.full(capacity, -1), np.zeros(0, dtype=np.int64))
@@ -67,17 +68,15 @@ class ReplayMemory:
         return self._filled
 
     def __iter__(self) -> Iterator[ReplayBatch]:
-        stored = self._stored()
         for slot in range(self._filled):
-            assert stored is not None
-            yield stored.map(lambda part, slot=slot: part[slot].clone())  # type: ignore[misc]
+            yield as_batch({name: part[slot].clone() for name, part in self._slots.items()})
 
     def __repr__(self) -> str:
         made = f"ReplayMemory({self.capacity}, {self.policy!r}, seed={self.seed})"
-        if self._samples is None:
+        if not self._slots:
             return f"{made}: empty"
-        counts = self.class_counts()
-        return f"{made}: {self._filled} samples of {len(counts)} classes, {self._samples.kind()}"
+        classes = len(self.class_counts())
+        return f"{made}: {self._filled} samples of {classes} classes, {kind_of(self._slots)}"
 
     @torch.no_grad()
     def add(
@@ -93,22 +92,26 @@ class ReplayMemory:
         Logits may become wider when a head grows; stored ones are padded with 0. Raises
         ReplayMemoryError if samples do not fit.
         """
-        batch = read_samples(x, y, logits)
-        check_samples(batch, self._samples, self.policy)
-        random, count = generator(self.seed, "add", self._adds), len(batch.labels)
+        parts = read_samples(x, y, logits)
+        check_samples(parts, self._slots, self.policy)
+        labels = parts["labels"]
+        random, count = generator(self.seed, "add", self._adds), len(labels)
         if self.policy == "balanced":
-            slots = self._balanced_slots(random, batch.labels.tolist())
+            slots = self._balanced_slots(random, labels.tolist())
         else:
             slots = offer_slots(random, self._seen, count, self.capacity)
             free = min(self.capacity - self._filled, count)
             slots[:free] = np.arange(self._filled, self._filled + free)
-        self._make_room(batch)
+        if self.policy == "merging":  # the samples that each one is the mean of
+            parts["counts"] = torch.ones(count, dtype=torch.uint8)
+        self._make_room(parts)
         self._seen += count
-        if self._filled == self.capacity and self._seen > SPARSE * self.capacity:
-            self._merge(batch, slots)
+        sparse = self._filled == self.capacity and self._seen > SPARSE * self.capacity
+        if self.policy == "merging" and sparse:
+            self._merge(parts, slots)
         self._adds += 1
         self._filled = min(self.capacity, self._filled + count)
-        self._put(batch, slots)
+        self._put(parts, slots)
 
     @torch.no_grad()
     def draw(self, n: int, device: torch.device | str | None = None) -> ReplayBatch:
@@ -116,21 +119,21 @@ class ReplayMemory:
 
         Raises ReplayMemoryError if the memory is empty: check `len(memory)` first.
         """
-        if self._samples is None or not self._filled:
+        if not self._filled:
             raise ReplayMemoryError("the memory is empty; add samples first")
         random = generator(self.seed, "draw", self._draws)
         chosen = random.choice(self._filled, min(_at_least_1("n", n), self._filled), replace=False)
         self._draws += 1
-        home = self._samples.labels.device
-        slots = torch.from_numpy(chosen).to(home)
-        target = home if device is None else device
-        return self._samples.map(lambda part: part.index_select(0, slots).to(target))
+        return as_batch(
+            {
+                name: part.index_select(0, torch.from_numpy(chosen).to(part.device)).to(device)
+                for name, part in self._slots.items()
+            }
+        )
 
     def class_counts(self) -> dict[int, int]:
         """Return the number of samples per label; of dense labels, the samples that contain it."""
-        if self._samples is None:
-            return {}
-        labels = self._samples.labels[: self._filled]
+        labels = self._labels()
         if labels.ndim == 1:
             return dict(Counter(labels.tolist()))
         return dict(Counter(label for own in labels.flatten(1).tolist() for label in set(own)))
@@ -141,14 +144,13 @@ class ReplayMemory:
         With dense labels, these are the samples that contain it. New samples fill the free slots
         first.
         """
-        if self._samples is None or not self._filled:
+        if not self._filled:
             return 0
-        labels = self._samples.labels[: self._filled].cpu().numpy().reshape(self._filled, -1)
+        labels = self._labels().cpu().numpy().reshape(self._filled, -1)
         kept = np.flatnonzero((labels != label).all(1))
         removed = self._filled - len(kept)
-        self._seen = (
-            self._seen * len(kept) // self._filled
-        )  # as many as a uniform sample stands for
+        # As many as the rest is a uniform sample of.
+        self._seen = self._seen * len(kept) // self._filled
         if label in self._classes:
             del self._balance.offered[self._classes.pop(label)]
             self._classes = {other: number for number, other in enumerate(self._classes)}
@@ -160,8 +162,8 @@ class ReplayMemory:
         self.capacity = _at_least_1("capacity", capacity)
         random = generator(self.seed, "resize", self._adds)
         order = random.permutation(self._filled)
-        if self.policy == "balanced" and self._samples is not None:
-            numbers = self._numbers(self._samples.labels[: self._filled])
+        if self.policy == "balanced":
+            numbers = self._numbers(self._labels())
             sizes = np.bincount(numbers, minlength=len(self._classes)).tolist()
             shares = fair_shares(sizes, capacity)
             kept = [order[numbers[order] == own][:share] for own, share in enumerate(shares)]
@@ -170,59 +172,43 @@ class ReplayMemory:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the state as tensors, for `torch.save` or safetensors."""
-        stored = self._stored()
-        state = {
+        return {
             "counters": torch.tensor([self._seen, self._adds, self._draws]),
             "made_with": torch.tensor([self.capacity, _POLICIES.index(self.policy), self.seed]),
             "classes": torch.tensor(list(self._classes), dtype=torch.int64),
             "offered": torch.tensor(self._balance.offered, dtype=torch.int64),
+            **{name: part[: self._filled].clone() for name, part in self._slots.items()},
         }
-        for name, part in ({} if stored is None else stored.named()).items():
-            state[name] = part.clone()
-        if self._counts is not None:
-            state["counts"] = self._counts[: self._filled].clone()
-        return state
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Restore a state saved by a memory with the same arguments."""
-        self._check_state(state)
+        samples = {name: part for name, part in state.items() if name not in _NOT_SAMPLES}
+        self._check_state(state, samples)
         self._seen, self._adds, self._draws = state["counters"].tolist()
         self._classes = {label: number for number, label in enumerate(state["classes"].tolist())}
-        saved = None
-        if "labels" in state:
-            inputs = {n.removeprefix(PREFIX): t for n, t in state.items() if n.startswith(PREFIX)}
-            saved = ReplayBatch(inputs or state["inputs"], state["labels"], state.get("logits"))
-        self._refill(saved, state.get("counts"), state["offered"].cpu().numpy())
+        self._refill(samples, state["offered"].cpu().numpy())
 
-    def _stored(self) -> ReplayBatch | None:
-        """Return the samples in memory, without the empty slots."""
-        if self._samples is None:
-            return None
-        return self._samples.map(lambda part: part[: self._filled])
+    def _labels(self) -> Tensor:
+        """Return the labels in memory, [n, ...]."""
+        return self._slots["labels"][: self._filled] if self._slots else torch.zeros(0).long()
 
     def _keep(self, slots: Integers) -> None:
         """Move the samples in these slots to the first ones, and drop the others."""
-        stored, counts, rows = self._stored(), self._counts, torch.from_numpy(slots)
-        if stored is not None:
-            stored = stored.map(lambda part: part.index_select(0, rows.to(part.device)))
-            counts = None if counts is None else counts.index_select(0, rows.to(counts.device))
-        self._refill(stored, counts, np.array(self._balance.offered, dtype=np.int64))
+        rows = torch.from_numpy(slots)
+        kept = {n: part.index_select(0, rows.to(part.device)) for n, part in self._slots.items()}
+        self._refill(kept, np.array(self._balance.offered, dtype=np.int64))
 
-    def _refill(
-        self, samples: ReplayBatch | None, counts: Tensor | None, offered: Integers
-    ) -> None:
+    def _refill(self, samples: Parts, offered: Integers) -> None:
         """Replace everything in memory."""
-        self._samples = self._counts = None
-        self._filled, slots = 0, np.full(self.capacity, -1, dtype=np.int64)
-        if samples is not None:
-            self._filled = len(samples.labels)
+        self._slots, self._filled = {}, 0
+        classes = np.full(self.capacity, -1, dtype=np.int64)
+        if samples:
+            self._filled = len(samples["labels"])
             self._make_room(samples)
             self._put(samples, np.arange(self._filled))
-            if self._counts is not None and counts is not None:
-                self._counts[: self._filled] = counts.to(self._counts.device)
-            if self.policy == "balanced":
-                slots[: self._filled] = self._numbers(samples.labels)
-        self._balance = ClassBalance(slots, offered)
+        if self.policy == "balanced":
+            classes[: self._filled] = self._numbers(self._labels())
+        self._balance = ClassBalance(classes, offered)
 
     def _numbers(self, labels: Tensor) -> Integers:
         """Return the numbers of classes by their labels [n]."""
@@ -239,52 +225,45 @@ class ReplayMemory:
         ]
         return np.array(slots, dtype=np.int64)
 
-    def _make_room(self, batch: ReplayBatch) -> None:
+    def _make_room(self, parts: Parts) -> None:
         """Allocate slots for samples like these, with logits as wide."""
-        if self._samples is None:
-            first, capacity = next(iter(batch.named().values())), self.capacity
-            home = self._device or first.device
-            self._samples = batch.map(
-                lambda part: part.new_zeros((capacity, *part.shape[1:]), device=home)
-            )
-            if self.policy == "merging":
-                self._counts = torch.ones(self.capacity, dtype=torch.uint8, device=home)
-        wide, stored = batch.logits, self._samples.logits
-        if wide is not None and stored is not None and wide.shape[1] > stored.shape[1]:
-            more = [0, 0] * (stored.ndim - 2) + [0, wide.shape[1] - stored.shape[1]]
-            self._samples = self._samples._replace(logits=torch.nn.functional.pad(stored, more))
+        home = self._device or next(iter(parts.values())).device
+        for name, part in parts.items():
+            if name not in self._slots:
+                shape = (self.capacity, *part.shape[1:])
+                self._slots[name] = part.new_zeros(shape, device=home)
+        if "logits" in parts:
+            stored = self._slots["logits"]
+            more = parts["logits"].shape[1] - stored.shape[1]
+            self._slots["logits"] = F.pad(stored, [0, 0] * (stored.ndim - 2) + [0, more])
 
-    def _put(self, batch: ReplayBatch, slots: Integers) -> None:
+    def _put(self, parts: Parts, slots: Integers) -> None:
         """Copy samples [B] to their slots [B]; the last one in a slot wins."""
-        assert self._samples is not None
         last = {slot: place for place, slot in enumerate(slots.tolist()) if slot >= 0}
-        if not last:
-            return
-        target, source = (torch.tensor(list(part)) for part in (last.keys(), last.values()))
-        for stored, given in zip(
-            self._samples.named().values(), batch.named().values(), strict=True
-        ):
-            kept = given.detach().index_select(0, source.to(given.device))
+        target, source = (torch.tensor(list(p), dtype=torch.int64) for p in (last, last.values()))
+        for name, stored in self._slots.items():
+            kept = parts[name].detach().index_select(0, source.to(parts[name].device))
             stored.index_copy_(0, target.to(stored.device), kept.to(stored.device))
-        if self._counts is not None:
-            self._counts.index_fill_(0, target.to(self._counts.device), 1)
 
-    def _merge(self, batch: ReplayBatch, slots: Integers) -> None:
-        """Merge the samples without a slot, if the policy is "merging"."""
-        if self._samples is None or self._counts is None:
-            return
-        home = self._counts.device
-        own = torch.from_numpy(np.flatnonzero(slots >= 0)).to(home)
-        new = batch.map(lambda part: part.detach().to(home).unsqueeze(0))
-        places = Places(*self._samples, self._counts)
-        merge(places, new.inputs, new.labels, new.logits, kept=own, number=self._adds)
+    def _merge(self, parts: Parts, slots: Integers) -> None:
+        """Merge the samples without a slot."""
+        stored = self._slots
+        home = stored["counts"].device
+        new = {name: part.detach().to(home).unsqueeze(0) for name, part in parts.items()}
+        merge(
+            Places(stored["inputs"], stored["labels"], stored.get("logits"), stored["counts"]),
+            new["inputs"],
+            new["labels"],
+            new.get("logits"),
+            kept=torch.from_numpy(np.flatnonzero(slots >= 0)).to(home),
+            number=self._adds,
+        )
 
-    def _check_state(self, state: Mapping[str, Tensor]) -> None:
+    def _check_state(self, state: Mapping[str, Tensor], samples: Parts) -> None:
         """Raise ReplayMemoryError if a state does not fit."""
-        found = {"inputs" if name.startswith(PREFIX) else name for name in state}
-        needed = _ALWAYS | ({"inputs", "labels"} if "labels" in state else set())
-        needed |= {"counts"} if "labels" in state and self.policy == "merging" else set()
-        if found - {"logits"} != needed:
+        names = {name.partition("/")[0] for name in samples} - {"logits"}
+        expected = {"inputs", "labels"} | ({"counts"} if self.policy == "merging" else set())
+        if not state.keys() >= _NOT_SAMPLES or (samples and names != expected):
             raise ReplayMemoryError(f"not the state of a replay memory: {sorted(state)}")
         own = [self.capacity, _POLICIES.index(self.policy), self.seed]
         made = state["made_with"].tolist()
@@ -293,15 +272,15 @@ class ReplayMemory:
                 f"the state has (capacity, policy, seed) = {made}, this memory {own} (policies: "
                 f"0 reservoir, 1 balanced, 2 merging)"
             )
-        lengths = {len(t) for n, t in state.items() if n in _PER_SAMPLE or n.startswith(PREFIX)}
-        known, filled = {*state["classes"].tolist()}, max(lengths, default=0)
-        fits = (
-            filled <= min(self.capacity, state["counters"].tolist()[0])
-            and len(lengths) <= 1
-            and len(known) == len(state["offered"])
-            and (self.policy != "balanced" or not filled or {*state["labels"].tolist()} <= known)
-        )
-        if not fits:
+        lengths = {len(part) for part in samples.values()} or {0}
+        classes = {*state["classes"].tolist()}
+        labels = {*state["labels"].tolist()} if samples and self.policy == "balanced" else set()
+        if (
+            len(lengths) > 1
+            or max(lengths) > min(self.capacity, int(state["counters"][0]))
+            or len(classes) != len(state["offered"])
+            or not labels <= classes
+        ):
             raise ReplayMemoryError("the tensors of the state do not fit together")
 
 
