@@ -14,14 +14,15 @@ from remask.learner import (
     NoEncoderWarning,
     Progress,
     VisitRejectedError,
-    candidates,
+    training,
 )
 from remask.learner import data as deciding
-from remask.learner.candidates import candidate_configs, trial_config
 from remask.learner.folder import LearnerFolder
 from remask.learner.manifest import read_manifest
-from remask.learner.measuring import check_chance, check_drop
+from remask.learner.scoring import Rated
 from remask.learner.settings import LearnerSettings
+from remask.learner.training import candidate_configs, trial_config
+from remask.learner.validation import check_chance, check_drop
 from remask.methods import find_method
 from tests.learner.samples import bits, blobs, create, interrupted, taught
 
@@ -64,9 +65,9 @@ def test_guessing_is_detected_with_enough_samples() -> None:
     truth = torch.arange(200) % 10
     guesses = torch.randn(200, 10, generator=random)
     with pytest.raises(VisitRejectedError, match=r"guessing among 10 classes gives 10\.0"):
-        check_chance("v", guesses, truth, "")
-    check_chance("v", guesses[:10], truth[:10], "")  # too few to decide
-    check_chance("v", guesses + 2 * torch.eye(10)[truth], truth, "")
+        check_chance("v", Rated(guesses, truth), "")
+    check_chance("v", Rated(guesses[:10], truth[:10]), "")  # too few to decide
+    check_chance("v", Rated(guesses + 2 * torch.eye(10)[truth], truth), "")
 
 
 def _scores_of(named: torch.Tensor, truth: torch.Tensor, classes: int) -> torch.Tensor:
@@ -77,23 +78,23 @@ def _scores_of(named: torch.Tensor, truth: torch.Tensor, classes: int) -> torch.
 
 def test_a_drop_is_what_earlier_classes_lose_beyond_mutual_confusion() -> None:
     truth = torch.arange(40) % 2
-    before = _scores_of(truth, truth, 2), truth
+    before = Rated(_scores_of(truth, truth, 2), truth)
     order = torch.cat([truth, 2 + truth])
     right = _scores_of(order, order, 4)
-    check_drop("v", before, (right, order), [0, 1], 25, "")
+    check_drop("v", before, Rated(right, order), [0, 1], 25, "")
     confused = order.clone()
     confused[:20] = confused[:20] + 2  # half of the old samples are predicted as new ones
     with pytest.raises(
         VisitRejectedError, match="costs earlier classes 50 ±18 points on 40 held-out"
     ):
-        check_drop("v", before, (_scores_of(confused, order, 4), order), [0, 1], 25, "")
-    check_drop("v", before, (_scores_of(confused, order, 4), order), [0, 1], 60, "")
+        check_drop("v", before, Rated(_scores_of(confused, order, 4), order), [0, 1], 25, "")
+    check_drop("v", before, Rated(_scores_of(confused, order, 4), order), [0, 1], 60, "")
     confused[40:60] = confused[40:60] - 2  # and half of the new ones for old ones
-    check_drop("v", before, (_scores_of(confused, order, 4), order), [0, 1], 5, "")
+    check_drop("v", before, Rated(_scores_of(confused, order, 4), order), [0, 1], 5, "")
     swapped = order.clone()
     swapped[:20] = 1 - swapped[:20]
     with pytest.raises(VisitRejectedError, match="costs earlier classes 50 ±"):
-        check_drop("v", before, (_scores_of(swapped, order, 4), order), [0, 1], 25, "")
+        check_drop("v", before, Rated(_scores_of(swapped, order, 4), order), [0, 1], 25, "")
 
 
 def _configs(remembered: float | None, samples: int, **changes: Any) -> list[tuple[str, float]]:
@@ -182,16 +183,16 @@ def test_the_chosen_candidate_is_the_one_that_is_saved() -> None:
         "memory/sources": torch.arange(12),
         "stream/counts": torch.arange(4),
     }
-    one = candidates.one_of(state, 2, 3)
+    one = training.one_of(state, 2, 3)
     assert one["net/w"].tolist() == [[4.0, 5.0]]
     assert one["memory/sources"].tolist() == [8, 9, 10, 11]
     assert one["stream/counts"].tolist() == [0, 1, 2, 3]
-    three = candidates.copies(one, 3)
+    three = training.copies(one, 3)
     assert {name: tensor.shape for name, tensor in three.items()} == {
         name: tensor.shape for name, tensor in state.items()
     }
     assert all(
-        torch.equal(candidates.one_of(three, number, 3)[name], tensor)
+        torch.equal(training.one_of(three, number, 3)[name], tensor)
         for number in range(3)
         for name, tensor in one.items()
     )

@@ -63,9 +63,9 @@ def test_the_output_of_a_forgotten_class_is_zero_and_the_others_are_unchanged(
     output = learner.classes.index("cat")
     kept = [column for column in range(5) if column != output]
     inputs = torch.from_numpy(blobs(["ant", "cat"], seed=9)[0]) / 255
-    before = learner._scorer().net(inputs)[:, :5]
+    before = learner._predictor().scorer.net(inputs)[:, :5]
     learner.forget("cat")
-    after = learner._scorer().net(inputs)[:, :5]
+    after = learner._predictor().scorer.net(inputs)[:, :5]
     assert torch.equal(after[:, kept], before[:, kept])
     assert torch.equal(after[:, output], torch.zeros(len(inputs)))
     assert learner.calibration is not None

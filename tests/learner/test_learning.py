@@ -13,10 +13,10 @@ import remask
 from remask.engine import DataDescription, TrialStack
 from remask.files import LockHeldError
 from remask.learner import Learner, LearnerError, Progress
-from remask.learner.candidates import trial_config
+from remask.learner.data import choose_held_out, sample_key
 from remask.learner.folder import LearnerFolder
 from remask.learner.manifest import read_manifest
-from remask.learner.staging import choose_held_out, sample_key
+from remask.learner.training import trial_config
 from remask.methods import find_method
 from remask.nets.builders import mlp
 from tests.learner.samples import bits, blobs, create, interrupted, taught
@@ -308,8 +308,8 @@ def test_growing_does_not_change_the_scores_of_known_classes(tmp_path: Path) -> 
     learner = create(tmp_path / "a", memory=100, lr=1e-30, epochs=1)
     learner.learn(*blobs(FIRST, each=12), name="first")
     seen = torch.from_numpy(blobs(FIRST, each=3, seed=5)[0]) / 255
-    before = learner._scorer().net(seen)[:, :12]
+    before = learner._predictor().scorer.net(seen)[:, :12]
     learner.learn(*blobs(SECOND, each=12, seed=1), name="second")
-    after = learner._scorer().net(seen)
+    after = learner._predictor().scorer.net(seen)
     assert torch.equal(after[:, :12], before)
     assert after[:, 12:].abs().max() < 1e-20

@@ -12,16 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from remask.learner import Evaluation, Learner, LearnerError, Prediction, Predictions
-from remask.learner.measuring import (
-    Novelty,
-    auroc,
-    calibrate,
-    calibration_error,
-    class_weights,
-    confusion_of,
-    find_abstention,
-    unknown_test,
-)
+from remask.learner.evaluation import auroc, confusion_of
+from remask.learner.predictions import Novelty, find_abstention, unknown_test
+from remask.learner.scoring import Rated, class_weights
+from remask.learner.validation import calibrate, calibration_error
 from remask.methods.statistics import ClassStatistics
 from tests.learner.samples import blobs, taught
 
@@ -81,7 +75,7 @@ def test_samples_of_equal_confidence_are_answered_together_or_not_at_all() -> No
 
 def test_a_temperature_finds_scores_that_are_too_sure() -> None:
     scores, truth = honest(4000, seed=0)
-    found = calibrate(4 * scores, truth)
+    found = calibrate(Rated(4 * scores, truth))
     assert found is not None
     assert found.temperature == pytest.approx(4, rel=0.1)
     assert found.ece_before > 10
@@ -93,11 +87,11 @@ def test_few_samples_leave_honest_scores_alone_and_still_find_wrong_ones() -> No
     changed, worse = 0, []
     for seed in range(16):
         few = honest(25, seed)
-        found = calibrate(*few)
+        found = calibrate(Rated(*few))
         assert found is not None
         changed += found.temperature != 1
         worse.append(calibration_error(scores / found.temperature, truth))
-        too_sure = calibrate(4 * few[0], few[1])
+        too_sure = calibrate(Rated(4 * few[0], few[1]))
         assert too_sure is not None
         assert too_sure.temperature > 1.8
     assert changed <= 8  # without cross-validation, it would be all
@@ -112,11 +106,11 @@ def test_the_calibration_error_is_the_gap_between_confidence_and_accuracy() -> N
 
 
 def test_a_few_samples_that_are_all_right_do_not_make_it_sure_of_everything() -> None:
-    found = calibrate(torch.tensor([[1.0, 0.0]] * 4), torch.zeros(4, dtype=torch.int64))
+    found = calibrate(Rated(torch.tensor([[1.0, 0.0]] * 4), torch.zeros(4, dtype=torch.int64)))
     assert found is not None
     assert 0.2 < found.temperature < 1
-    assert calibrate(torch.zeros(3, 1), torch.zeros(3, dtype=torch.int64)) is None
-    assert calibrate(torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64)) is None
+    assert calibrate(Rated(torch.zeros(3, 1), torch.zeros(3, dtype=torch.int64))) is None
+    assert calibrate(Rated(torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64))) is None
 
 
 def test_class_weights_sum_to_the_same_for_each_class() -> None:
@@ -321,7 +315,9 @@ def test_convolutions_run_channels_last_in_chunks_that_fit_the_cache(tmp_path: P
     learner = Learner.create(tmp_path / "a", net=_Recording(), method="er", mask=None, epochs=1)
     learner.learn(*blobs(["ant", "bee"], shape=(3, 8, 8)), name="0", force=True)
     learner.predict(blobs(["ant"], each=1, shape=(3, 8, 8))[0])
-    net = next(layer for layer in learner._scorer().modules() if isinstance(layer, _Recording))
+    net = next(
+        layer for layer in learner._predictor().scorer.modules() if isinstance(layer, _Recording)
+    )
     net.seen.clear()
     learner.predict(blobs(["ant"], each=150, shape=(3, 8, 8))[0])
     assert net.seen == [(64, True), (64, True), (22, True)]

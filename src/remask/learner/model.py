@@ -53,13 +53,10 @@ class Model:
     ) -> None:
         """Find the method and the device. Raises LearnerError."""
         self.settings = settings
-        self.method: type[Method] | None = None
+        self.method = method if isinstance(method, type) else None
         """The method that trains a net; None if only heads in closed form are used."""
-        if isinstance(method, type):
-            self.method = method
-        elif settings.method not in CLOSED_FORM:
-            name = AUTO_METHOD if settings.method == AUTO else settings.method
-            self.method = find_method(name)
+        if self.method is None and settings.method not in CLOSED_FORM:
+            self.method = find_method(AUTO_METHOD if settings.method == AUTO else settings.method)
         try:
             check_device(str(device))
         except SettingsError as error:
@@ -73,6 +70,12 @@ class Model:
             if not any(isinstance(layer, nn.Linear) for layer in net.modules()):
                 raise LearnerError(_NO_HEAD)
             self.own_net = copy.deepcopy(net)
+
+    @property
+    def trained_by(self) -> type[Method]:
+        """The method, for a learner that trains a net."""
+        assert self.method is not None
+        return self.method
 
     def net_builder(self, name: str) -> NetBuilder:
         """Return the function (shape of an input, outputs) -> net. Raises UnknownNameError."""

@@ -1,4 +1,4 @@
-"""Results of `predict` and `evaluate`; `str()` of them is for people."""
+"""Predictions, the confidence below which a learner abstains, and what resembles no class."""
 
 import csv
 import io
@@ -6,21 +6,22 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, overload
 
-import numpy as np
-import numpy.typing as npt
+import torch
 from torch import Tensor
 
 from remask.files import AnyPath
-from remask.learner.results import Shown, listed
+from remask.learner.results import listed
+from remask.learner.scoring import class_weights
+from remask.learner.settings import LearnerError
+from remask.methods.statistics import ClassStatistics
 from remask.outputs import write_output
 
 _MOST_NAMED = 6  # classes in a repr
-_MOST_COLUMNS = 20  # of a confusion matrix that is printed
-_MOST_CONFUSIONS = 10
+_SHRINKAGE = 10.0  # added to a covariance, in units of the mean variance of a feature
 
 
 @dataclass(frozen=True)
@@ -220,120 +221,93 @@ def _written(path: AnyPath | None, text: str) -> str:
     return text
 
 
-@dataclass(frozen=True, repr=False)
-class Evaluation(Shown):
-    """Accuracy and calibration on samples whose classes are given, in percent."""
+def find_abstention(scores: Tensor, truth: Tensor, wanted: float) -> Abstention:
+    """Find the lowest confidence above which a share `wanted` of the answers is right.
 
-    accuracy: float
-    """On all samples of known classes; NaN if there are none."""
-    per_class: dict[str, float]
-    """Accuracy of each known class that has samples."""
-    counts: dict[str, int]
-    """Samples of each known class."""
-    ece: float
-    """The expected calibration error on samples of known classes; NaN if there are none."""
-    confusion: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Samples by true class, then by predicted class; pairs without samples are left out."""
-    unknown_classes: dict[str, int] = field(default_factory=dict)
-    """Samples of classes that the learner does not know; no other figure includes them."""
-    abstention: Abstention | None = None
-    """When the learner abstains, if `abstain` was given."""
-    coverage: float | None = None
-    """Percent of samples of known classes that are answered, if `abstain` was given."""
-    accuracy_answered: float | None = None
-    """Accuracy on those; NaN if there are none."""
-    unknown_test: UnknownTest | None = None
-    """When a sample is unknown, if `unknown` was given."""
-    false_alarms: float | None = None
-    """Percent of the samples of known classes that are marked as unknown."""
-    detected: float | None = None
-    """Percent of the samples of unknown classes that are marked as unknown."""
-    auroc: float | None = None
-    """How well the distance separates samples of unknown classes from known ones, 0 to 1."""
+    `scores` [n, C] and true columns `truth` [n] are of held-out samples; every class weighs the
+    same. One wrong answer is added to those above a confidence: otherwise one of many confidences
+    would look good enough by chance where few samples are above it.
+    """
+    confident, columns = scores.softmax(dim=1).max(dim=1)
+    right = columns == truth
+    weights = class_weights(truth) * len(truth)
+    order = confident.argsort(descending=True, stable=True)
+    confident, right, weights = confident[order], right[order], weights[order]
+    above, correct = weights.cumsum(0), (weights * right).cumsum(0)
+    ends = torch.ones(len(order), dtype=torch.bool)  # the last of those with the same confidence
+    ends[:-1] = confident[1:] < confident[:-1]
+    reached = (ends & (correct / (above + 1) >= wanted)).nonzero().flatten()
+    last = int(reached.max()) if len(reached) else None
+    return Abstention(
+        wanted=wanted,
+        confidence=None if last is None else float(confident[last]),
+        coverage=0.0 if last is None else float(above[last] / above[-1]),
+        best=float((correct / (above + 1))[ends].max()) if len(order) else 0.0,
+        held_out=len(truth),
+    )
 
-    @property
-    def samples(self) -> int:
-        """Number of samples of known classes."""
-        return sum(self.counts.values())
 
-    @property
-    def classes(self) -> list[str]:
-        """Rows and columns of the confusion matrix: classes with samples, then others named."""
-        named = [name for row in self.confusion.values() for name in row]
-        return list(dict.fromkeys([*self.counts, *named]))
+class Novelty:
+    """Relative Mahalanobis distance (Ren et al. 2021) of features from the nearest class.
 
-    def confusion_matrix(self) -> npt.NDArray[np.int64]:
-        """Return the samples [true class, predicted class], in the order of `classes`."""
-        classes = self.classes
-        rows = [[self.confusion.get(true, {}).get(own, 0) for own in classes] for true in classes]
-        return np.array(rows, np.int64).reshape(len(classes), len(classes))
+    It is the squared distance from the nearest class mean, under the covariance within classes,
+    minus the squared distance from the mean of all samples, under the covariance of all samples.
+    Both covariances are shrunk strongly towards a multiple of the identity.
+    """
 
-    def confusions(self) -> list[tuple[str, str, int]]:
-        """Return (true class, predicted class, samples) of mistakes, the most frequent first."""
-        pairs = ((true, *pair) for true, row in self.confusion.items() for pair in row.items())
-        return sorted((each for each in pairs if each[0] != each[1]), key=lambda each: -each[2])
+    def __init__(self, stats: ClassStatistics) -> None:
+        assert stats.gram is not None
+        seen, total = stats.seen, stats.counts.sum()
+        sums, means, centre = stats.sums[seen], stats.means[seen], stats.sums[seen].sum(0) / total
+        within = (stats.gram - sums.T @ means) / total
+        spread = stats.gram / total - torch.outer(centre, centre)
+        self._means, self._centre = means, centre
+        self._within, self._spread = _inverse(within), _inverse(spread)
 
-    def __repr__(self) -> str:
-        return f"<Evaluation: {self._right()}>"
+    def distances(self, features: Tensor) -> Tensor:
+        """Compute the distances [n] of features [n, D]; they may be below 0."""
+        apart = features.double() - self._centre
+        means = self._means - self._centre
+        own = _squared(apart, self._within)
+        cross = apart @ self._within @ means.T
+        nearest = (own.unsqueeze(1) - 2 * cross + _squared(means, self._within)).min(1).values
+        return nearest - _squared(apart, self._spread)
 
-    def __str__(self) -> str:
-        width = max(map(len, self.per_class), default=0)
-        per_class = [
-            f"  {name:<{width}}  {share:5.1f} % of {self.counts[name]}"
-            for name, share in self.per_class.items()
-        ]
-        return "\n".join([self._right(), *per_class, *self._confused(), *self._notes()])
 
-    def _right(self) -> str:
-        if not self.counts:
-            return "no sample of a class that the learner knows"
-        return (
-            f"{self.accuracy:.1f} % of {self.samples} samples right, expected calibration error "
-            f"{self.ece:.1f} %"
+def unknown_test(distances: Tensor, rate: float) -> UnknownTest:
+    """Calibrate the threshold on the distances [n] of held-out samples of known classes.
+
+    A new sample of the same kind is above it with a probability of at most `rate` (conformal
+    prediction). Raises LearnerError if there are too few samples for the rate.
+    """
+    count = len(distances)
+    rank = math.ceil((count + 1) * (1 - rate) - 1e-9)
+    if rank > count:
+        raise LearnerError(
+            f"a false-alarm rate of {rate:g} needs at least {math.ceil(1 / rate - 1e-9) - 1} "
+            f"held-out samples, and the learner has {count}: give unknown={1 / (count + 1):.2g} or "
+            f"more, or learn with a larger memory"
         )
+    threshold = float(distances.sort().values[max(rank, 1) - 1])
+    return UnknownTest(rate, threshold, count)
 
-    def _confused(self) -> list[str]:
-        """Return the confusion matrix if it is small, or the most frequent confusions."""
-        if not (wrong := self.confusions()):
-            return []
-        classes = self.classes
-        if len(classes) > _MOST_COLUMNS:
-            return ["most frequent confusions (true class -> predicted class):"] + [
-                f"  {true} -> {named}: {count} of {self.counts[true]}"
-                for true, named, count in wrong[:_MOST_CONFUSIONS]
-            ]
-        matrix, width = self.confusion_matrix(), max(map(len, classes))
-        cell = max(len(str(len(classes))), len(str(matrix.max()))) + 1
-        numbers = "".join(f"{number + 1:>{cell}}" for number in range(len(classes)))
-        lines = ["confusion matrix (a row per true class; columns are predicted classes):"]
-        lines.append(f"  {'':{width + 3}}{numbers}")
-        for number, (true, counts) in enumerate(zip(classes, matrix.tolist(), strict=True)):
-            row = "".join(f"{count or '.':>{cell}}" for count in counts)
-            lines.append(f"  {number + 1:>2} {true:<{width}}{row}")
-        return lines
 
-    def _notes(self) -> list[str]:
-        notes = []
-        if self.unknown_classes:
-            shown = [f"{name} ({count})" for name, count in self.unknown_classes.items()]
-            notes.append(
-                f"not counted: {sum(self.unknown_classes.values())} samples of {len(shown)} "
-                f"classes that the learner does not know: {listed(shown)}"
-            )
-        if self.abstention is not None and self.coverage is not None:
-            right = self.accuracy_answered
-            share = "" if not self.coverage else f", of which {right:.1f} % are right"
-            notes.append(f"answered {self.coverage:.1f} %{share}; {self.abstention}")
-        if self.unknown_test is not None:
-            shares = (
-                (self.counts, self.false_alarms, ""),
-                (self.unknown_classes, self.detected, "un"),
-            )
-            parts = [
-                f"{share:.1f} % of samples of {un}known classes" for of, share, un in shares if of
-            ]
-            separated = "" if self.auroc is None else f" (AUROC {self.auroc:.3f})"
-            notes.append(
-                f"marked as unknown: {' and '.join(parts)}{separated}; {self.unknown_test}"
-            )
-        return notes
+def _inverse(covariance: Tensor) -> Tensor:
+    covariance = (covariance + covariance.T) / 2
+    scale = float(covariance.diagonal().mean())
+    covariance.diagonal().add_(_SHRINKAGE * scale if scale > 0 else 1.0)
+    inverse: Tensor = torch.linalg.inv(covariance)
+    return inverse
+
+
+def _squared(rows: Tensor, precision: Tensor) -> Tensor:
+    return ((rows @ precision) * rows).sum(1)
+
+
+def check_share(name: str, value: object, meaning: str, example: str) -> None:
+    """Raise LearnerError unless a value is None or a number between 0 and 1."""
+    if value is None or (type(value) in (int, float) and 0 < value < 1):  # type: ignore[operator]
+        return
+    raise LearnerError(
+        f"{name}={value!r:.60}: give the {meaning} as a number between 0 and 1, such as {example}"
+    )

@@ -4,6 +4,7 @@ import copy
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -16,14 +17,21 @@ from remask.data.readers import Labels, SampleReader, Skipped, UnreadableImageWa
 from remask.data.user_data import Data, read
 from remask.errors import DataError
 from remask.files import AnyPath
-from remask.learner.folder import LearnerFolder, Tensors, memory_of
-from remask.learner.manifest import DataNote, Manifest
-from remask.learner.measuring import Novelty, check_share, evaluate, find_abstention, unknown_test
+from remask.learner.evaluation import Evaluation, evaluate
+from remask.learner.folder import LearnerFolder, memory_of
+from remask.learner.manifest import Manifest
 from remask.learner.model import AT_ONCE, Model
-from remask.learner.predictions import Abstention, Evaluation, Predictions
+from remask.learner.predictions import (
+    Abstention,
+    Novelty,
+    Predictions,
+    check_share,
+    find_abstention,
+    unknown_test,
+)
 from remask.learner.results import Calibration, Preprocessing, Visit
-from remask.learner.samples import POOLED, HeldOut, measured_on, pooled_of
-from remask.learner.scoring import Scorer, make_scorer, score
+from remask.learner.samples import HeldOut, measured_on, pooled_of
+from remask.learner.scoring import Rated, make_scorer
 from remask.learner.settings import LearnerError, LearnerSettings, NoHeldOutError
 from remask.learner.summary import Summary, summary
 from remask.methods.statistics import ClassStatistics
@@ -34,13 +42,71 @@ if TYPE_CHECKING:
 _USUAL_ACCURACIES = (0.8, 0.9, 0.95, 0.99)
 
 
+class Predictor:
+    """Predicts with one generation of a learner."""
+
+    def __init__(self, folder: LearnerFolder, model: Model) -> None:
+        """Read the state. Raises LearnerError."""
+        self._folder, self._manifest, self._state = folder, folder.manifest, folder.read_state()
+        self.generation = self._manifest.generation
+        self.scorer = make_scorer(self._manifest, self._state, model)
+
+    def scores(self, batches: Iterable[Tensor], *, features: bool) -> tuple[Tensor, Tensor]:
+        """Compute scores [n, C] of samples as they are kept, and if asked features [n, D]."""
+        return self.scorer.score(batches, self._manifest.data_note, features=features)
+
+    def batches(self, source: SampleReader) -> Iterator[Tensor]:
+        """Read samples as they would be kept: features, or inputs."""
+        encoder = self.scorer.features
+        samples = source.samples(self._manifest.data_note.inputs)
+        while group := list(islice(samples, AT_ONCE)):
+            yield torch.from_numpy(np.stack(group)) if encoder is None else encoder.encode(group)
+
+    @cached_property
+    def rated(self) -> Rated:
+        """The calibrated scores of held-out samples. Raises NoHeldOutError."""
+        held = self._held_out
+        return Rated(self.scores(held.batches(), features=False)[0], held.truth(self._manifest))
+
+    @cached_property
+    def novelty(self) -> tuple[Novelty, Tensor]:
+        """What measures distances from known classes, and those of held-out samples [n]."""
+        held, stats = self._held_out, pooled_of(self._state)
+        novelty = Novelty(stats or self._memory_statistics(held))
+        _, features = self.scores(held.batches(), features=True)
+        return novelty, novelty.distances(features)
+
+    @cached_property
+    def _held_out(self) -> HeldOut:
+        held = HeldOut.of(self._state, self._folder.samples())
+        held = measured_on(self._folder, self._manifest, held).known_to(self._manifest)
+        if not len(held):
+            raise NoHeldOutError(
+                "the learner has no held-out samples, which `abstain`, `unknown` and the confusion "
+                "matrix are measured on: classes need at least two samples each, and a memory"
+            )
+        return held
+
+    def _memory_statistics(self, held: HeldOut) -> ClassStatistics:
+        sources, labels = memory_of(self._state)
+        if not len(labels):
+            raise LearnerError(
+                f"unknown samples cannot be found: the method {self._manifest.settings.method!r} "
+                f"keeps neither statistics of features nor samples in the memory"
+            )
+        memory = HeldOut(held.rows, sources, labels, labels)
+        _, features = self.scores(memory.batches(), features=True)
+        stats = ClassStatistics.empty(self._manifest.outputs, features.shape[1])
+        stats.add(features, labels)
+        return stats
+
+
 class LearnerReader:
     """The part of a learner that changes nothing."""
 
     def __init__(self, folder: LearnerFolder, model: Model) -> None:
         self._folder, self._model = folder, model
-        self._loaded: tuple[int, Scorer] | None = None  # of a generation
-        self._novelty: tuple[Scorer, Novelty, Tensor] | None = None  # distances of held-out samples
+        self._latest: Predictor | None = None
         self.skipped: Skipped | None = None
         """The files that the latest learn, predict or evaluate did not read, and why."""
 
@@ -69,9 +135,9 @@ class LearnerReader:
         """
         if type(top) is not int or top < 1:
             raise LearnerError(f"top={top!r:.60}: give a whole number of classes, at least 1")
-        self._scorer()
+        predictor = self._predictor()
         with self._reading(data, None, skip_unreadable, labelled=False) as source:
-            found, *_ = self._predictions(source, top, abstain, unknown)
+            found, *_ = self._predictions(predictor, source, top, abstain, unknown)
         return found
 
     def evaluate(
@@ -88,16 +154,24 @@ class LearnerReader:
         Samples of unknown classes are counted separately. `abstain`, `unknown` and
         `skip_unreadable` are those of `predict`. Raises LearnerError.
         """
-        self._scorer()
+        predictor = self._predictor()
         with self._reading(data, labels, skip_unreadable) as source:
-            predicted, scores, distances = self._predictions(source, 1, abstain, unknown)
-        return evaluate(scores, source.names or [], self.classes, predicted, distances)
+            found, scores, distances = self._predictions(predictor, source, 1, abstain, unknown)
+        return evaluate(scores, source.names or [], self.classes, found, distances)
 
     def evaluate_held_out(self) -> Evaluation:
         """Measure on held-out samples. Raises LearnerError."""
-        scores, truth = self._held_out_scores()
+        scores, truth = self._predictor().rated
         names = [self.classes[column] for column in truth.tolist()]
         return evaluate(scores, names, self.classes, Predictions.of(scores, self.classes))
+
+    def abstentions(self) -> list[Abstention]:
+        """Return the confidence that usual accuracies need; none without held-out samples."""
+        try:
+            rated = self._predictor().rated
+        except NoHeldOutError:
+            return []
+        return [find_abstention(*rated, wanted) for wanted in _USUAL_ACCURACIES]
 
     def refresh(self) -> bool:
         """Read the newest generation; return whether another process has changed the learner."""
@@ -126,20 +200,12 @@ class LearnerReader:
         how, net = self.preprocessing, self.net()
         return export_model(net, target, to, self.classes, how, self.abstentions())
 
-    def abstentions(self) -> list[Abstention]:
-        """Return the confidence that usual accuracies need; none without held-out samples."""
-        try:
-            scores, truth = self._held_out_scores()
-        except NoHeldOutError:
-            return []
-        return [find_abstention(scores, truth, wanted) for wanted in _USUAL_ACCURACIES]
-
     def net(self) -> nn.Module:
         """Return a copy of the module that predicts, on the CPU.
 
         It maps inputs [B, *input_shape] that went through `preprocessing` to scores over `classes`.
         """
-        return copy.deepcopy(self._scorer()).cpu()
+        return copy.deepcopy(self._predictor().scorer).cpu()
 
     def show(self) -> Summary:
         """Return classes, samples, settings, generations, calibration and size of the learner."""
@@ -214,15 +280,14 @@ class LearnerReader:
         self, data: Data, labels: Labels, skip_unreadable: bool, *, labelled: bool = True
     ) -> Iterator[SampleReader]:
         """Read data; then report what was skipped. Errors of the data are LearnerError."""
-        known, size = self._manifest.data, self.settings.image_size
-        form = None if known is None else known.inputs
+        known = self._manifest.data
         try:
             source = read(
                 data,
                 labels,
                 labelled=labelled,
-                expected=form,
-                size=size,
+                expected=None if known is None else known.inputs,
+                size=self.settings.image_size,
                 skip_unreadable=skip_unreadable,
             )
             yield source
@@ -232,96 +297,43 @@ class LearnerReader:
         if line := source.skipped.unreadable_line:
             warnings.warn(line, UnreadableImageWarning, stacklevel=4)
 
-    def _scorer(self) -> Scorer:
-        """Return the module that predicts; of the newest generation if files were replaced."""
+    def _predictor(self) -> Predictor:
+        """Return what predicts; of the newest generation if files were replaced."""
         generation = self._manifest.generation
-        if self._loaded is not None and self._loaded[0] == generation:
-            return self._loaded[1]
+        if self._latest is not None and self._latest.generation == generation:
+            return self._latest
         if not self._manifest.known:
             raise LearnerError(
                 f"{self._folder.path} has not learnt anything yet: call learn() first, or run "
                 f"`remask learn`"
             )
         try:
-            scorer = make_scorer(self._manifest, self._folder.read_state(), self._model)
+            self._latest = Predictor(self._folder, self._model)
         except LearnerError:
-            self._folder.refresh()
-            if self._manifest.generation == generation:
+            if not self.refresh():
                 raise
-            return self._scorer()
-        self._loaded = generation, scorer
-        return scorer
+            return self._predictor()
+        return self._latest
 
     def _predictions(
-        self, source: SampleReader, top: int, abstain: float | None, unknown: float | None
+        self,
+        predictor: Predictor,
+        source: SampleReader,
+        top: int,
+        abstain: float | None,
+        unknown: float | None,
     ) -> tuple[Predictions, Tensor, Tensor | None]:
         """Return predictions, scores [n, C], and if asked distances [n] from known classes."""
         check_share("abstain", abstain, "accuracy wanted", "0.9")
         check_share("unknown", unknown, "false-alarm rate", "0.05")
         abstention = test = distances = None
-        scores, features = self._scores(self._batches(source), unknown is not None)
+        batches = predictor.batches(source)
+        scores, features = predictor.scores(batches, features=unknown is not None)
         if abstain is not None:
-            abstention = find_abstention(*self._held_out_scores(), abstain)
+            abstention = find_abstention(*predictor.rated, abstain)
         if unknown is not None:
-            novelty, known = self._distances()
+            novelty, known = predictor.novelty
             test, distances = unknown_test(known, unknown), novelty.distances(features)
-        names = tuple(self._manifest.known)
+        names = self.classes
         found = Predictions.of(scores, names, source.sources, top, abstention, test, distances)
         return found, scores, distances
-
-    def _held_out_scores(self) -> tuple[Tensor, Tensor]:
-        """Return calibrated scores [n, C] of held-out samples, and their true columns [n]."""
-        held, _ = self._held_out()
-        return self._scores(held.batches())[0], held.truth(self._manifest)
-
-    @property
-    def _data(self) -> DataNote:
-        assert self._manifest.data is not None
-        return self._manifest.data
-
-    def _scores(self, batches: Iterable[Tensor], features: bool = False) -> tuple[Tensor, Tensor]:
-        return score(self._scorer(), batches, self._data, features=features)
-
-    def _held_out(self) -> tuple[HeldOut, Tensors]:
-        """Return held-out samples of known classes, and the state. Raises NoHeldOutError."""
-        self._scorer()
-        manifest, state = self._manifest, self._folder.read_state()
-        held = HeldOut.of(state, self._folder.samples())
-        held = measured_on(self._folder, manifest, manifest.statistics, held).known_to(manifest)
-        if not len(held):
-            raise NoHeldOutError(
-                "the learner has no held-out samples, which `abstain`, `unknown` and the confusion "
-                "matrix are measured on: classes need at least two samples each, and a memory"
-            )
-        return held, state
-
-    def _distances(self) -> tuple[Novelty, Tensor]:
-        """Return what measures distances, and those of held-out samples [n], once a generation."""
-        module = self._scorer()
-        if self._novelty is None or self._novelty[0] is not module:
-            held, state = self._held_out()
-            pooled = any(name.startswith(POOLED) for name in state)
-            novelty = Novelty(pooled_of(state) if pooled else self._memory_statistics(held, state))
-            _, features = self._scores(held.batches(), features=True)
-            self._novelty = module, novelty, novelty.distances(features)
-        return self._novelty[1:]
-
-    def _memory_statistics(self, held: HeldOut, state: Tensors) -> ClassStatistics:
-        sources, labels = memory_of(state)
-        if not len(labels):
-            raise LearnerError(
-                f"unknown samples cannot be found: the method "
-                f"{self._manifest.settings.method!r} keeps neither statistics of features "
-                f"nor samples in the memory"
-            )
-        memory = HeldOut(held.rows, sources, labels, labels)
-        _, features = self._scores(memory.batches(), features=True)
-        stats = ClassStatistics.empty(self._manifest.outputs, features.shape[1])
-        stats.add(features, labels)
-        return stats
-
-    def _batches(self, source: SampleReader) -> Iterator[Tensor]:
-        """Yield samples that are read as they would be kept: features, or inputs."""
-        encoder, samples = self._scorer().features, source.samples(self._data.inputs)
-        while group := list(islice(samples, AT_ONCE)):
-            yield torch.from_numpy(np.stack(group)) if encoder is None else encoder.encode(group)

@@ -1,9 +1,9 @@
 """What visits, forgetting and undoing return; `str()` of it is for people."""
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -12,7 +12,7 @@ from remask.data.classes import checked_name
 from remask.errors import DataError
 
 _NAMED = 5  # classes in a sentence
-_FORGOTTEN = "(forgotten)"
+_BY_CLASS = ("samples", "before", "accuracy", "held_out")  # fields of a visit
 
 
 def _stored(name: str) -> str:
@@ -84,10 +84,8 @@ class Visit(Shown, Record):
     epochs: int
     samples: dict[StoredName, int] = Field(description="samples of each class learnt from")
     new_classes: tuple[StoredName, ...]
-    before: dict[StoredName, float] = Field(
-        description="accuracy per known class, before the visit"
-    )
-    accuracy: dict[StoredName, float] = Field(description="accuracy per class, after the visit")
+    before: dict[StoredName, float] = Field(description="accuracy per known class before the visit")
+    accuracy: dict[StoredName, float] = Field(description="accuracy per class after the visit")
     held_out: dict[StoredName, int] = Field(description="held-out samples per class")
     choice: Choice
     calibration: Calibration | None = None
@@ -103,17 +101,17 @@ class Visit(Shown, Record):
 
         If it was the only class, everything but number, date and settings is removed.
         """
-        only = self.samples.keys() == {name}
-        update: dict[str, object] = {
-            field: {own: value for own, value in by_name.items() if own != name and not only}
-            for field, by_name in self._by_class().items()
+        update: dict[str, Any] = {
+            field: {own: value for own, value in getattr(self, field).items() if own != name}
+            for field in _BY_CLASS
         }
         update["new_classes"] = tuple(own for own in self.new_classes if own != name)
         if name in self.samples:
             update["fingerprint"] = None
-        if only:
+        if self.samples.keys() == {name}:
             why = self.choice.model_copy(update={"why": "its classes were forgotten"})
-            update |= {"name": _FORGOTTEN, "choice": why, "calibration": None}
+            update |= {field: {} for field in _BY_CLASS}
+            update |= {"name": "(forgotten)", "choice": why, "calibration": None}
             update |= {"seconds": 0.0, "steps": 0, "epochs": 0}
         return self.model_copy(update=update)
 
@@ -122,27 +120,19 @@ class Visit(Shown, Record):
 
         If it has both names, counts are added, and accuracies are averaged over samples.
         """
-        update: dict[str, object] = {}
-        for field, by_name in self._by_class().items():
-            found = {new if own == old else own: value for own, value in by_name.items()}
+        update: dict[str, Any] = {}
+        for field in _BY_CLASS:
+            by_name = getattr(self, field)
+            update[field] = {new if own == old else own: value for own, value in by_name.items()}
             if {old, new} <= by_name.keys():
                 total = by_name[old] + by_name[new]
                 if field in ("before", "accuracy"):
                     weights = [self.held_out[own] or 1 for own in (old, new)]
                     total = weights[0] * by_name[old] + weights[1] * by_name[new]
                     total /= sum(weights)
-                found[new] = total
-            update[field] = found
+                update[field][new] = total
         names = (new if own == old else own for own in self.new_classes)
         return self.model_copy(update={**update, "new_classes": tuple(dict.fromkeys(names))})
-
-    def _by_class(self) -> dict[str, Mapping[str, float]]:
-        return {
-            "samples": self.samples,
-            "before": self.before,
-            "accuracy": self.accuracy,
-            "held_out": self.held_out,
-        }
 
     @property
     def mean(self) -> float | None:
@@ -168,12 +158,11 @@ class Visit(Shown, Record):
             return "all its classes were forgotten"
         if self.repeated:
             return f"already learnt on {self.finished[:10]}; nothing changed"
-        new, total = len(self.new_classes), sum(self.samples.values())
-        again, learnt = len(self.samples) - new, []
-        if new:
-            learnt.append(f"{new} new class{'es' * (new != 1)} ({listed(self.new_classes)})")
-        if again:
-            learnt.append(f"{again} known class{'es' * (again != 1)} again")
+        learnt, total = [], sum(self.samples.values())
+        if self.new_classes:
+            learnt.append(f"{counted(self.new_classes, 'new ')} ({listed(self.new_classes)})")
+        if again := [name for name in self.samples if name not in self.new_classes]:
+            learnt.append(f"{counted(again, 'known ')} again")
         parts = [f"learnt {' and '.join(learnt)} from {total} sample{'s' * (total != 1)}"]
         if self.lost is not None:
             points = f"{abs(self.lost):.1f} points"
@@ -239,8 +228,7 @@ class Undone:
 
     def __str__(self) -> str:
         removed = f"; no longer known: {listed(self.removed)}" if self.removed else ""
-        now = f"{len(self.classes)} class{'es' * (len(self.classes) != 1)}"
-        return f"undid {self.visit}: {now} known{removed}"
+        return f"undid {self.visit}: {counted(self.classes)} known{removed}"
 
 
 @dataclass(frozen=True)
@@ -279,6 +267,11 @@ class Preprocessing:
 def listed(names: Sequence[str]) -> str:
     """Return the first few names, for a sentence."""
     return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+
+
+def counted(names: Sequence[str], kind: str = "") -> str:
+    """Return `1 class` or `N classes`, with `kind` before the noun."""
+    return f"{len(names)} {kind}class{'es' * (len(names) != 1)}"
 
 
 def percent(value: float | None) -> str:

@@ -15,23 +15,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from remask.learner.folder import (
-    HEAD_BIAS,
-    HEAD_WEIGHT,
     HELD_KEYS,
     HELD_LABELS,
     HELD_SOURCES,
+    ROWS_AT_ONCE,
     LearnerFolder,
     Tensors,
 )
-from remask.learner.manifest import FileNote, Learnt, Manifest
+from remask.learner.manifest import FileNote, Learnt
 from remask.learner.settings import damaged
 from remask.memory import JoinedRows, StoredRows, fair_shares
 from remask.methods.closed_form import LinearHead, ncm, ridge, slda
 from remask.methods.statistics import ClassStatistics, PerClassStatistics, StatisticsError
 from remask.randomness import generator
 
-POOLED = "statistics/"
-_ROWS_AT_ONCE = 64  # more would leave the processor's cache
+HEAD_WEIGHT, HEAD_BIAS = "head/weight", "head/bias"
+_SUM = "statistics/"
 _TRAINED, _HELD_OUT = 0, 1  # numbers of the samples of a class in its file
 _RIDGE_SCALE = 10.0  # from targets of 0 and 1 to scores with a decided softmax
 _NCM_SCALE = 10.0
@@ -80,7 +79,7 @@ class HeldOut:
 
     def batches(self) -> Iterator[Tensor]:
         """Yield the samples as they are kept."""
-        for sources in torch.split(self.sources, _ROWS_AT_ONCE):
+        for sources in torch.split(self.sources, ROWS_AT_ONCE):
             yield self.rows.take(sources)
 
     def truth(self, learnt: Learnt) -> Tensor:
@@ -110,17 +109,55 @@ class HeldOut:
         return HeldOut(self.rows, self.sources[rows], self.labels[rows], self.keys[rows])
 
 
-@dataclass(frozen=True, eq=False)
 class Statistics:
-    """The sum of the statistics of all classes, and their files for the next manifest."""
+    """The sum of the statistics of all classes, and the files with those of each class."""
 
-    pooled: ClassStatistics
-    notes: dict[int, FileNote]
-    """By output."""
+    def __init__(self, folder: LearnerFolder, learnt: Learnt, state: Tensors | None) -> None:
+        """Read the sum from a state, if there is one; `learnt` has the files and the outputs."""
+        self._folder, self._size = folder, learnt.data_note.kept.shape[0]
+        self.notes = dict(learnt.statistics)
+        """By output, for the next manifest."""
+        self._sum = ClassStatistics.empty(learnt.outputs, self._size)
+        if (before := pooled_of(state or {})) is not None:
+            self._sum.counts[: len(before.counts)] = before.counts
+            self._sum.sums[: len(before.counts)] = before.sums
+            self._sum.gram = before.gram
+
+    def add(self, new: Samples, held: Samples | None) -> None:
+        """Add the samples of a visit, and write the files of the classes that have changed.
+
+        `held` are held-out samples whose statistics are stored as well.
+        """
+        for output in sorted({*new[1].tolist()}):
+            stats = PerClassStatistics(self._size)
+            if output in self.notes:
+                stats = _read(self._folder, self.notes[output], self._size)
+                self._sum.remove(self._total(output, stats))
+            for number, (features, labels) in enumerate([new] if held is None else [new, held]):
+                stats.add(number, features[labels == output])
+            tensors = stats.to_tensors()
+            self.notes[output] = self._folder.write_tensors(
+                "statistics", tensors, private=True, suffix=f"-{output}"
+            )
+            rounded = PerClassStatistics.from_tensors(tensors, self._size)
+            self._sum.merge(self._total(output, rounded))
+        self.notes = dict(sorted(self.notes.items()))
+
+    def remove(self, outputs: Sequence[int]) -> None:
+        """Remove the classes of some outputs."""
+        for output in outputs:
+            stats = _read(self._folder, self.notes.pop(output), self._size)
+            self._sum.remove(self._total(output, stats))
+
+    def _total(self, output: int, stats: PerClassStatistics) -> ClassStatistics:
+        """Return the statistics of one class as those of a head, without held-out samples."""
+        own = PerClassStatistics(self._size)
+        own.take(stats, {_TRAINED: output})
+        return own.total(len(self._sum.counts))
 
     def tensors(self) -> Tensors:
         """Return the tensors to save in a state."""
-        return {f"{POOLED}{name}": tensor for name, tensor in self.pooled.to_tensors().items()}
+        return {f"{_SUM}{name}": tensor for name, tensor in self._sum.to_tensors().items()}
 
     def head(self, name: str) -> Tensors:
         """Compute a head: float32 weight [K, D] and bias [K].
@@ -128,89 +165,37 @@ class Statistics:
         Scores are scaled to a moderate softmax, since there may be few held-out samples to fit
         their temperature to.
         """
-        head: LinearHead = {"ncm": ncm, "slda": slda, "ridge": ridge}[name](self.pooled)
+        head: LinearHead = {"ncm": ncm, "slda": slda, "ridge": ridge}[name](self._sum)
         scale = {"ncm": _NCM_SCALE / self._spread(), "slda": 1.0, "ridge": _RIDGE_SCALE}[name]
         return {HEAD_WEIGHT: (scale * head.weight).float(), HEAD_BIAS: (scale * head.bias).float()}
 
     def _spread(self) -> float:
         """Return the mean squared distance of samples from the mean of their class, or 1."""
-        stats = self.pooled
+        stats = self._sum
         assert stats.gram is not None
         within = stats.gram.trace() - (stats.counts * stats.means.square().sum(1)).sum()
         spread = float(within / stats.counts.sum().clamp(min=1))
         return spread if spread > 1e-9 else 1.0
 
 
-def pooled_of(tensors: Mapping[str, Tensor]) -> ClassStatistics:
-    """Return the sum over all classes in a state. Raises StatisticsError if it is damaged."""
-    own = {n.removeprefix(POOLED): t for n, t in tensors.items() if n.startswith(POOLED)}
-    return ClassStatistics.from_tensors(own)
+def pooled_of(state: Mapping[str, Tensor]) -> ClassStatistics | None:
+    """Return the sum over all classes in a state, if it has one. Raises StatisticsError."""
+    own = {n.removeprefix(_SUM): tensor for n, tensor in state.items() if n.startswith(_SUM)}
+    return ClassStatistics.from_tensors(own) if own else None
 
 
-def updated_statistics(
-    folder: LearnerFolder,
-    after: Manifest,
-    state: Mapping[str, Tensor] | None,
-    new: Samples,
-    held: Samples | None,
-) -> Statistics:
-    """Add the samples of a visit, and write the files of the classes that have changed.
-
-    `after` has the outputs after the visit; `held` are held-out samples whose statistics are stored
-    as well.
-    """
-    assert after.data is not None
-    outputs, size = after.outputs, after.data.kept.shape[0]
-    pooled = ClassStatistics.empty(outputs, size)
-    if state is not None:
-        before = pooled_of(state)
-        pooled.counts[: len(before.counts)] = before.counts
-        pooled.sums[: len(before.counts)] = before.sums
-        pooled.gram = before.gram
-    notes = dict(after.statistics)
-    for output in sorted({*new[1].tolist()}):
-        stats = PerClassStatistics(size)
-        if output in notes:
-            stats = _read(folder, notes[output], size)
-            pooled.remove(_total(output, stats, outputs))
-        for number, (features, labels) in enumerate([new] if held is None else [new, held]):
-            stats.add(number, features[labels == output])
-        tensors = stats.to_tensors()
-        notes[output] = folder.write_tensors(
-            "statistics", tensors, private=True, suffix=f"-{output}"
-        )
-        rounded = PerClassStatistics.from_tensors(tensors, size)
-        pooled.merge(_total(output, rounded, outputs))
-    return Statistics(pooled, dict(sorted(notes.items())))
-
-
-def statistics_without(
-    folder: LearnerFolder, tensors: Mapping[str, Tensor], outputs: Sequence[int]
-) -> Statistics:
-    """Return the statistics without the classes of some outputs."""
-    now, pooled = folder.manifest, pooled_of(tensors)
-    for output in outputs:
-        stats = _read(folder, now.statistics[output], pooled.sums.shape[1])
-        pooled.remove(_total(output, stats, len(pooled.counts)))
-    kept = {own: note for own, note in now.statistics.items() if own not in outputs}
-    return Statistics(pooled, kept)
-
-
-def measured_on(
-    folder: LearnerFolder, learnt: Learnt, notes: Mapping[int, FileNote], held: HeldOut
-) -> HeldOut:
+def measured_on(folder: LearnerFolder, learnt: Learnt, held: HeldOut) -> HeldOut:
     """Return the samples to measure on: those that are held out.
 
     Without a memory, as many are drawn from their statistics. Those of a class depend on nothing
     but its own statistics and the seed.
     """
     settings = folder.manifest.settings
-    if settings.memory != 0 or not notes:
+    if settings.memory != 0 or not learnt.statistics:
         return held
-    assert learnt.data is not None
-    size = learnt.data.kept.shape[0]
+    size = learnt.data_note.kept.shape[0]
     features, labels = [torch.zeros(0, size)], [torch.zeros(0, dtype=torch.int64)]
-    for output, note in notes.items():
+    for output, note in learnt.statistics.items():
         stats = _read(folder, note, size)
         if found := stats.count(_HELD_OUT):
             count = min(found, _MOST_DRAWN)
@@ -227,10 +212,3 @@ def _read(folder: LearnerFolder, note: FileNote, features: int) -> PerClassStati
         return PerClassStatistics.from_tensors(folder.read_tensors(note), features)
     except StatisticsError as error:
         raise damaged(folder.path / note.name, str(error)) from error
-
-
-def _total(output: int, stats: PerClassStatistics, outputs: int) -> ClassStatistics:
-    """Return the statistics of one class as those of a head, without held-out samples."""
-    own = PerClassStatistics(stats.features)
-    own.take(stats, {_TRAINED: output})
-    return own.total(outputs)

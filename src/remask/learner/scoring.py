@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -11,11 +12,12 @@ from remask.data.tasks import Normalise
 from remask.engine import TrialStack
 from remask.engine.saved_nets import METHOD, NET, assemble
 from remask.errors import RemaskError
-from remask.learner.folder import HEAD_BIAS, HEAD_WEIGHT
 from remask.learner.manifest import DataNote, Manifest, Normalisation
 from remask.learner.model import Features, Model, is_own_net, linear
-from remask.learner.samples import HeldOut
-from remask.learner.settings import MISFITS, LearnerError
+from remask.learner.samples import HEAD_BIAS, HEAD_WEIGHT, HeldOut
+from remask.learner.settings import LearnerError
+
+_MISFITS = (ValueError, RuntimeError, LookupError, TypeError, ArithmeticError, AssertionError)
 
 
 class MergedOutputs(nn.Module):
@@ -61,8 +63,8 @@ class Scorer(nn.Module):
         net: nn.Module,
         columns: Sequence[int],
         temperature: float,
-        features: Features | None = None,
-        normalise: Normalise | None = None,
+        features: Features | None,
+        normalise: Normalise | None,
     ) -> None:
         super().__init__()
         self.net, self.features, self.temperature = net, features, temperature
@@ -103,6 +105,29 @@ class Scorer(nn.Module):
             raise LearnerError("unknown samples cannot be found: the net has no nn.Linear layer")
         return scores, F.normalize(entering[-1].flatten(1), dim=1)
 
+    @torch.no_grad()
+    def score(
+        self, batches: Iterable[Tensor], data: DataNote, *, features: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Compute scores [n, C] of samples as they are kept, and if asked their features [n, D].
+
+        See `with_features`. Both are on the CPU.
+        """
+        device = self.by_class.outputs.device
+        normalise = Normalise(data.seen, data.kept.shape).to(device)
+        scores, found = [], [torch.zeros(0)]
+        for batch in batches:
+            inputs = normalise(batch.to(device))
+            if inputs.ndim == 4:  # normalising is slower channels last
+                inputs = inputs.contiguous(memory_format=torch.channels_last)
+            if features:
+                own, entering = self.with_features(inputs)
+                found.append(entering.cpu())
+            else:
+                own = self.of_kept(inputs)
+            scores.append(own.cpu())
+        return torch.cat(scores), torch.cat(found[1:] or found)
+
 
 def make_scorer(
     manifest: Manifest,
@@ -111,8 +136,7 @@ def make_scorer(
     temperature: float | None = None,
 ) -> Scorer:
     """Build the module that predicts with a saved state. Raises LearnerError if it does not fit."""
-    assert manifest.data is not None
-    data, how = manifest.data, Normalisation()
+    data, how = manifest.data_note, Normalisation()
     if manifest.head == "net":
         net, how = _trained_net(manifest, tensors, model), data.features_seen or how
     else:
@@ -131,9 +155,7 @@ def make_scorer(
 
 
 def _trained_net(manifest: Manifest, tensors: Mapping[str, Tensor], model: Model) -> nn.Module:
-    assert manifest.data is not None
-    assert model.method is not None
-    data, method = manifest.data, model.method
+    data, method = manifest.data_note, model.trained_by
     own = tuple(f"{METHOD}{name}" for name in method.predicts_with)
     # A net of remask is only filled with its tensors, and needs no random weights.
     with nullcontext() if is_own_net(data.net) else torch.device("meta"):
@@ -141,45 +163,32 @@ def _trained_net(manifest: Manifest, tensors: Mapping[str, Tensor], model: Model
     ours = {n: tensor[0] for n, tensor in tensors.items() if n.startswith((NET, *own))}
     try:
         return assemble(method, net, ours)
-    except (*MISFITS, RemaskError) as error:
+    except (*_MISFITS, RemaskError) as error:
         raise LearnerError(
             f"the net {data.net!r} is not the one that the learner has: {type(error).__name__}: "
             f"{str(error)[:300]}"
         ) from error
 
 
-@torch.no_grad()
-def score(
-    module: Scorer, batches: Iterable[Tensor], data: DataNote, *, features: bool = False
-) -> tuple[Tensor, Tensor]:
-    """Compute scores [n, C] of samples as they are kept, and if asked their features [n, D].
+class Rated(NamedTuple):
+    """Scores of held-out samples, and their classes."""
 
-    See `Scorer.with_features`. Both are on the CPU.
-    """
-    device = module.by_class.outputs.device
-    normalise = Normalise(data.seen, data.kept.shape).to(device)
-    scores, found = [], [torch.zeros(0)]
-    for batch in batches:
-        inputs = normalise(batch.to(device))
-        if inputs.ndim == 4:  # normalising is slower channels last
-            inputs = inputs.contiguous(memory_format=torch.channels_last)
-        if features:
-            own, entering = module.with_features(inputs)
-            found.append(entering.cpu())
-        else:
-            own = module.of_kept(inputs)
-        scores.append(own.cpu())
-    return torch.cat(scores), torch.cat(found[1:] or found)
+    scores: Tensor
+    """[n, C]."""
+    truth: Tensor
+    """int64 [n]: columns of the scores."""
+
+    @property
+    def right(self) -> Tensor:
+        """Bool [n]: whether the class with the highest score is the true one."""
+        return self.scores.argmax(1) == self.truth
 
 
-def score_held_out(
-    held: HeldOut, manifest: Manifest, tensors: Mapping[str, Tensor], model: Model
-) -> tuple[Tensor, Tensor]:
-    """Compute uncalibrated scores [n, C] of held-out samples of known classes; return the truth."""
-    assert manifest.data is not None
-    module = make_scorer(manifest, tensors, model, temperature=1.0)
+def rate(held: HeldOut, manifest: Manifest, tensors: Mapping[str, Tensor], model: Model) -> Rated:
+    """Compute uncalibrated scores of the held-out samples of known classes."""
+    scorer = make_scorer(manifest, tensors, model, temperature=1.0)
     held = held.known_to(manifest)
-    return score(module, held.batches(), manifest.data)[0], held.truth(manifest)
+    return Rated(scorer.score(held.batches(), manifest.data_note)[0], held.truth(manifest))
 
 
 @torch.no_grad()
@@ -187,11 +196,16 @@ def stack_log_probabilities(
     stack: TrialStack, held: HeldOut, manifest: Manifest, device: torch.device
 ) -> Tensor:
     """Compute the log-probabilities [S, n, C] of held-out samples by each trial of a stack."""
-    assert manifest.data is not None
-    by_class = MergedOutputs(manifest.columns)
-    normalise = Normalise(manifest.data.kept_seen, manifest.data.kept.shape).to(device)
+    data, by_class = manifest.data_note, MergedOutputs(manifest.columns)
+    normalise = Normalise(data.kept_seen, data.kept.shape).to(device)
     parts = [torch.zeros(len(stack.configs), 0, len(manifest.known), dtype=torch.float64)]
     for batch in held.batches():
         scores = stack.scores(normalise(batch.to(device)), stack.position.task)
         parts.append(by_class(scores.cpu().double()).log_softmax(-1))
     return torch.cat(parts, dim=1)
+
+
+def class_weights(truth: Tensor) -> Tensor:
+    """Return weights [n] that sum to 1, and to the same for each class."""
+    counts = torch.bincount(truth).double()
+    return 1 / (counts[truth] * int((counts > 0).sum()))

@@ -19,8 +19,6 @@ AUTO_HEADS = ("ridge", "slda")
 AUTO_METHOD = "er_ema"
 """What `method="auto"` trains a net with."""
 RESTORE = "Nothing was changed. Restore a copy of the learner's folder."
-MISFITS = (ValueError, RuntimeError, LookupError, TypeError, ArithmeticError, AssertionError)
-"""Raised where tensors are put into a net or an engine that they do not fit; also RemaskError."""
 _HELD_OUT = 10  # a tenth of the memory
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 _SIZE = re.compile(r"\s*([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([kmg]i?|)b\s*", re.IGNORECASE)
@@ -169,17 +167,12 @@ class LearnerSettings(BaseModel):
     )
 
     @property
-    def has_own_weights(self) -> bool:
-        """Whether the net starts from weights that the user gave."""
-        return self.net == OWN_MODULE
-
-    @property
     def heads(self) -> tuple[str, ...]:
         """The heads in closed form to compare if there are features; the first is preferred."""
         if self.method == AUTO:
             # Without a memory, samples to compare on are drawn from Gaussians, which favour slda.
             return AUTO_HEADS if self.memory != 0 else AUTO_HEADS[:1]
-        return tuple(name for name in CLOSED_FORM if name == self.method)
+        return (self.method,) if self.method in CLOSED_FORM else ()
 
     def trains(self, *, features: bool) -> bool:
         """Whether a net is trained, for a learner with or without features."""

@@ -1,36 +1,177 @@
-"""Training a visit, and estimating how long it takes."""
+"""Training a visit: its candidates, which differ in mask and learning rate, side by side.
+
+The saved state is that of one net. A visit with C candidates starts with C copies of it, which
+share seed, batches and memory; one of them is kept.
+"""
 
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 
-from remask.data.readers import SampleReader
+from remask.config import COMMON_WEIGHTS, TrialConfig
 from remask.engine import DataDescription, Position, TrialStack
 from remask.engine.checkpoints import CheckpointFolder
-from remask.learner.candidates import NAME, candidate_configs, is_conv, trial_config
-from remask.learner.data import first_data
-from remask.learner.manifest import DataNote, Manifest
-from remask.learner.measuring import class_weights
-from remask.learner.model import AT_ONCE, Model
-from remask.learner.results import Progress, listed
+from remask.engine.choosing import Candidate as Masking
+from remask.engine.choosing import candidates_of
+from remask.engine.saved_nets import check_predictor
+from remask.engine.validation import check_config, check_open
+from remask.learner.data import OnProgress
+from remask.learner.folder import Tensors
+from remask.learner.manifest import Manifest
+from remask.learner.model import Model
+from remask.learner.results import Progress
 from remask.learner.samples import HeldOut
-from remask.learner.scoring import stack_log_probabilities
-from remask.learner.staging import OnProgress
+from remask.learner.scoring import class_weights, stack_log_probabilities
+from remask.learner.settings import (
+    AUTO,
+    CLOSED_FORM,
+    LINEAR,
+    OWN_MODULE,
+    LearnerError,
+    LearnerSettings,
+)
 from remask.machine import StopRequest
 from remask.memory import StoredRows
+from remask.methods import Method
+from remask.papers.published import published_settings
+from remask.setting_types import describe_errors
 
+_NAME = "learner"  # the benchmark and the net of a learner's configs
+_SMALL_NETS = ("mlp", LINEAR)
+_OWN_WEIGHTS_LR = 0.01  # pretrained weights must not move far
+_ADAMW_LR, _ADAMW_OWN_WEIGHTS_LR = 1e-3, 1e-4
+_CONV_LR, _CONV_BATCH, _CONV_EPOCHS = 0.1, 16, 20
+_USUAL_EPOCHS = 50  # of Split-CIFAR-10 in the paper
+_MOST_STEPS = 1200  # of a small net: an epoch of the paper's Split-MNIST
+_SHARED = ("stream/counts", "stream/steps")  # by all nets of a stack
+_FACTOR = 3.0  # between neighbouring learning rates
+_FURTHEST = 30.0  # from the usual learning rate
 _PATIENCE_EPOCHS, _PATIENCE_STEPS = 2, 200  # without improvement, both of which end a visit
 _LEAST_GAIN = 0.01  # of the log-likelihood
 _LEAST = -1e300
 _CROP_SHARE = 8  # images are cropped from a frame of an eighth of their side
-_MEASURED_STEPS = 3
+
+
+def check_settings(settings: LearnerSettings, method: type[Method] | None) -> None:
+    """Raise LearnerError or MethodError for settings that no visit can be learnt with.
+
+    `method` trains the net; None if no net is trained.
+    """
+    if settings.memory == 0 and settings.method not in (AUTO, *CLOSED_FORM):
+        raise LearnerError(
+            f"memory=0 keeps no samples to replay, which {settings.method} needs. Use "
+            f"method='auto', 'ridge', 'slda' or 'ncm', or memory=1 or more."
+        )
+    if settings.method in CLOSED_FORM and settings.net not in (AUTO, LINEAR):
+        raise LearnerError(
+            f"method={settings.method!r} computes a linear head of features and trains no net: "
+            f"leave out net={settings.net!r}"
+        )
+    if method is None or settings.memory == 0:
+        return
+    if not method.class_il:
+        raise LearnerError(
+            f"{method.title} needs the task of every input, which a learner does not have"
+        )
+    check_predictor(method)
+    data = DataDescription((1,), 1, name=_NAME, input_type=torch.float32)
+    check_open(method, data)
+    buffer = settings.places(1)[0] if isinstance(settings.memory, int) else 200
+    check_config(trial_config(settings, method, buffer, settings.net, 10_000), method, data)
+
+
+def trial_config(
+    settings: LearnerSettings, method: type[Method], buffer: int, net: str, samples: int
+) -> TrialConfig:
+    """Return the config of a visit of `samples` samples. Raises LearnerError.
+
+    What the settings leave open is as published for the same kind of net. `epochs` is the maximum:
+    for small nets as many steps as Split-MNIST takes per task.
+    """
+    like = "split-mnist" if net in _SMALL_NETS else "split-cifar10"
+    own = published_settings(like, method.name, buffer)
+    usual = own or published_settings(like, "er_ema", buffer)
+    assert usual is not None
+    weights = dict(method.weights)
+    weights.update({n: v for n, v in (own.weights if own else {}).items() if n in weights})
+    common = {name: weights.pop(name) for name in COMMON_WEIGHTS if name in weights}
+    lr, batch, replay_batch, epochs = usual.lr, usual.batch, usual.replay_batch, _USUAL_EPOCHS
+    if _is_conv(net):
+        lr, batch, replay_batch, epochs = _CONV_LR, _CONV_BATCH, _CONV_BATCH, _CONV_EPOCHS
+    adamw, has_own_weights = settings.optimizer == "adamw", settings.net == OWN_MODULE
+    if has_own_weights:
+        lr = _ADAMW_OWN_WEIGHTS_LR if adamw else _OWN_WEIGHTS_LR
+    elif adamw:
+        lr = _ADAMW_LR
+    batch, replay_batch = settings.batch or batch, settings.replay_batch or replay_batch
+    if net in _SMALL_NETS:
+        epochs = max(1, round(_MOST_STEPS * batch / samples))
+    mask, fade = settings.mask, method.usual_fade
+    if mask == AUTO:  # the candidates have masks of their own; this is for a method without memory
+        mask, fade = method.usual_mask, 0.0
+    try:
+        return TrialConfig(
+            benchmark=_NAME,
+            method=method.name if settings.method == AUTO else settings.method,
+            mask=mask,
+            buffer=buffer if method.uses_buffer() else 0,
+            seed=settings.seed,
+            net=_NAME,
+            lr=lr if settings.lr is None else settings.lr,
+            batch=batch,
+            replay_batch=replay_batch if method.uses_replay_batch() else 0,
+            epochs=settings.epochs or epochs,
+            weights=weights,
+            fade=fade if mask is not None else 0.0,
+            memory="balanced" if method.draws else "reservoir",
+            **common,
+        )
+    except ValidationError as error:
+        raise LearnerError(describe_errors(error)) from None
+
+
+def _is_conv(net: str) -> bool:
+    return net.partition(":")[0] == "conv"
+
+
+def candidate_configs(
+    settings: LearnerSettings,
+    config: TrialConfig,
+    method: type[Method],
+    *,
+    remembered: float | None,
+    seen: int,
+) -> list[TrialConfig]:
+    """Return the configs that a visit trains side by side; the first is the default.
+
+    `config` has the usual learning rate, `remembered` is that of the visit before, and `seen` the
+    number of samples so far. In a first visit all masks are equivalent, so only learning rates
+    differ. Later, rates are compared with the default mask, and masks at the rate of the visit
+    before.
+    """
+    usual, now = config.lr, remembered or config.lr
+    rates = [settings.lr or now]
+    if settings.lr is None:
+        near = (now, now / _FACTOR, now * _FACTOR)
+        rates = [rate for rate in near if usual / _FURTHEST <= rate <= usual * _FURTHEST]
+    masks = [config]
+    if settings.mask == AUTO and not method.unmaskable and method.uses_buffer():
+        chosen: dict[Masking, TrialConfig] = {}
+        for masking in candidates_of(config.buffer):
+            faded = masking.fade * config.buffer >= seen  # it masks nothing from the first step on
+            key = Masking(None) if faded else masking
+            chosen.setdefault(key, masking.config(config, config.buffer))
+        masks = list(chosen.values())
+    others = masks[1:] if remembered is not None else []
+    return [
+        *(masks[0].model_copy(update={"lr": rate}) for rate in rates),
+        *(mask.model_copy(update={"lr": rates[0]}) for mask in others),
+    ]
 
 
 def make_stack(
@@ -46,22 +187,19 @@ def make_stack(
 
     `seen` counts the samples of all visits. With `only_default`, there is one candidate.
     """
-    data, settings, method = manifest.data, manifest.settings, model.method
-    assert data is not None
-    assert method is not None
+    data, settings, method = manifest.data_note, manifest.settings, model.trained_by
     replayed, _ = settings.places(data.kept.sample_bytes)
     config = trial_config(settings, method, replayed, data.net, samples)
     configs = candidate_configs(settings, config, method, remembered=manifest.lr, seen=seen)
-    kept, how = data.kept, data.kept_seen
-    augment = is_conv(data.net) if settings.augment is None else settings.augment
-    augment = augment and kept.is_image
+    augment = _is_conv(data.net) if settings.augment is None else settings.augment
+    augment = augment and data.kept.is_image
     description = DataDescription(
-        input_shape=kept.shape,
+        input_shape=data.kept.shape,
         num_classes=manifest.outputs,
-        name=NAME,
-        input_type=kept.tensor_type,
-        **how.model_dump(),
-        crop_padding=min(kept.shape[1:]) // _CROP_SHARE if augment else 0,
+        name=_NAME,
+        input_type=data.kept.tensor_type,
+        **data.kept_seen.model_dump(),
+        crop_padding=min(data.kept.shape[1:]) // _CROP_SHARE if augment else 0,
         flip=augment,
     )
     return TrialStack(
@@ -73,6 +211,22 @@ def make_stack(
         earlier_samples=earlier_samples if method.draws else None,
         optimizer=settings.optimizer,
     )
+
+
+def copies(state: Mapping[str, Tensor], count: int) -> Tensors:
+    """Return the state of `count` nets, all equal to a saved one."""
+    return {
+        name: tensor if name in _SHARED else tensor.repeat(count, *[1] * (tensor.ndim - 1))
+        for name, tensor in state.items()
+    }
+
+
+def one_of(state: Mapping[str, Tensor], number: int, count: int) -> Tensors:
+    """Return the state of one net among `count`."""
+    return {
+        name: tensor if name in _SHARED else tensor.chunk(count)[number]
+        for name, tensor in state.items()
+    }
 
 
 class Training:
@@ -105,13 +259,13 @@ class Training:
             return
         task, config = stack.new_task(inputs, labels), stack.configs[0]
         steps = -(-len(labels) // config.batch) * config.epochs
-        began = last = time.monotonic()
-        earlier = self.seconds
+        last = time.monotonic()
+        began = last - self.seconds
         with StopRequest() as stop:
             for position in stack.learn_steps(task, enough=self._enough):
                 now = time.monotonic()
                 self.steps, self.epochs = self.steps + 1, position.epoch + 1
-                self.seconds = earlier + now - began
+                self.seconds = now - began
                 try:
                     if on_progress is not None:
                         on_progress(Progress(self.steps, steps, self.epochs, resumed))
@@ -148,8 +302,8 @@ class Training:
             return False
         self._stack.restore(saved.tensors, Position(**saved.position))
         notes: Any = saved.extra
-        self._measured = notes["measured"]
-        self.steps, self.epochs, self.seconds = (notes[n] for n in ("steps", "epochs", "seconds"))
+        self._measured, self.seconds = notes["measured"], notes["seconds"]
+        self.steps, self.epochs = notes["steps"], notes["epochs"]
         return True
 
     def _enough(self, epochs: int) -> bool:
@@ -184,71 +338,3 @@ def _latest_rise(measured: Sequence[Sequence[float]]) -> int:
         if now[0] > accuracy or now[1] > likelihood + _LEAST_GAIN:
             latest, accuracy, likelihood = epoch, max(accuracy, now[0]), max(likelihood, now[1])
     return latest
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """What a visit would learn, and how long it would take on this machine."""
-
-    samples: int
-    classes: tuple[str, ...]
-    new_classes: tuple[str, ...]
-    encoder: str | None
-    net: str | None
-    """The net that would be trained; None if none is."""
-    reading_seconds: float
-    """To read all samples and compute their features."""
-    training_seconds: float
-    """At most: a visit ends when accuracy on held-out samples stops rising."""
-
-    def __str__(self) -> str:
-        new = f" ({len(self.new_classes)} new: {listed(self.new_classes)})" * bool(self.new_classes)
-        lines = [f"{self.samples:,} samples of {len(self.classes)} classes{new}"]
-        encoded = "" if self.encoder is None else f" and encode them with {self.encoder}"
-        lines.append(f"  to read{encoded}: about {self.reading_seconds:.0f} s")
-        if self.net is not None:
-            lines.append(f"  to train ({self.net}): at most {self.training_seconds:.0f} s")
-        return "\n".join([*lines, "nothing was learnt"])
-
-
-def estimate(manifest: Manifest, model: Model, source: SampleReader) -> Estimate:
-    """Estimate a visit. Raises LearnerError or DataError if it could not be learnt."""
-    data = manifest.data or first_data(source, model)
-    features = model.features(data)
-    if features is not None and not data.inputs.is_text:  # the first pass allocates
-        features.encode([np.zeros(data.inputs.shape, data.inputs.dtype)] * 2)
-    began = time.monotonic()
-    group = list(islice(source.samples(data.inputs), AT_ONCE))
-    if features is not None:
-        features.encode(group)
-    per_sample = (time.monotonic() - began) / len(group)
-    classes = tuple(dict.fromkeys(source.names or []))
-    trains = manifest.settings.trains(features=data.features is not None)
-    return Estimate(
-        samples=source.count,
-        classes=classes,
-        new_classes=tuple(name for name in classes if name not in manifest.known),
-        encoder=None if data.encoder is None else data.encoder.name,
-        net=data.net if trains else None,
-        reading_seconds=per_sample * source.count,
-        training_seconds=_training(manifest, data, model, source.count) if trains else 0.0,
-    )
-
-
-def _training(manifest: Manifest, data: DataNote, model: Model, samples: int) -> float:
-    """Return the seconds of all steps, from a few steps on random inputs."""
-    learnt = manifest.model_copy(update={"data": data})
-    stack = make_stack(learnt, model, samples, seen=samples)
-    config = stack.configs[0]
-    count = config.batch * (_MEASURED_STEPS + 1)
-    if data.kept.dtype == "float32":
-        inputs = torch.randn(count, *data.kept.shape)
-    else:
-        inputs = torch.randint(0, 2, (count, *data.kept.shape)).to(data.kept.tensor_type)
-    task = stack.new_task(inputs, torch.arange(count) % 2)
-    began = 0.0
-    for step, _ in enumerate(stack.learn_steps(task, enough=lambda _: True)):
-        if not step:  # the first one allocates
-            began = time.monotonic()
-    per_step = (time.monotonic() - began) / _MEASURED_STEPS
-    return per_step * config.epochs * -(-samples // config.batch)
