@@ -51,17 +51,12 @@ class Encoder(nn.Module, ABC):
 
         `done` is called after each chunk with the number of samples in it.
         """
+        takes = f"the encoder {self.name!r} takes {_TAKES[self.kind]}, not "
         if isinstance(samples, Sequence):
-            raise EncoderError(f"the encoder {self.name!r} takes {_TAKES[self.kind]}, not a list")
-        is_photograph = (samples.ndim, *samples.shape[1:2]) == (4, 3) and samples.dtype in (
-            torch.uint8,
-            np.uint8,
-        )
-        if self.kind == "image" and not is_photograph:
-            raise EncoderError(
-                f"the encoder {self.name!r} takes {_TAKES[self.kind]}, not {samples.dtype} "
-                f"{list(samples.shape)}"
-            )
+            raise EncoderError(f"{takes}a list")
+        is_bytes = samples.dtype in (torch.uint8, np.uint8)
+        if self.kind == "image" and not (is_bytes and samples.ndim == 4 and samples.shape[1] == 3):
+            raise EncoderError(f"{takes}{samples.dtype} {list(samples.shape)}")
         return self.encode_chunks(_chunks(samples), len(samples), done)
 
     @torch.no_grad()
@@ -73,10 +68,9 @@ class Encoder(nn.Module, ABC):
     ) -> Tensor:
         """Apply `forward` to chunks of inputs, each with the rows of the result that it fills."""
         features = torch.empty(count, self.features)
-        device = self.device
         for rows, inputs in chunks:
             form = torch.channels_last if inputs.ndim == 4 else torch.contiguous_format
-            inputs = inputs.to(device=device, memory_format=form)
+            inputs = inputs.to(device=self.device, memory_format=form)
             features[rows] = self(inputs).to(device="cpu", dtype=torch.float32)
             if done is not None:
                 done(len(inputs))
@@ -152,38 +146,32 @@ class PreparedEncoder(Encoder):
             inputs = inputs.to(torch.float32)
         if self.kind == "image":
             inputs = (inputs - self.mean) / self.std
-        found = self.network(inputs)
-        # `len` would fix the size of the batch when this is exported; `shape` does not.
-        rows = inputs.shape[0]
-        if not isinstance(found, Tensor) or found.ndim != 2 or found.shape[0] != rows:
-            shape = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
-            raise EncoderError(
-                f"the encoder {self.name!r} must turn inputs {list(inputs.shape)} into features "
-                f"[{rows}, F], but returned {shape}"
-            )
-        features: Tensor = found.to(torch.float32)
+        features: Tensor = self.network(inputs).to(torch.float32)
         return features
 
 
 @torch.no_grad()
 def _count_features(encoder: Encoder, shape: tuple[int, ...]) -> int:
     """Return the number of features, by running the encoder on zeros."""
-    image = encoder.kind == "image"
     # Arrays of floats are more common; a net that starts with nn.Embedding takes integers only.
-    dtypes = (torch.uint8,) if image else (torch.float32, torch.int64)
-    failure: Exception | None = None
+    dtypes = (torch.uint8,) if encoder.kind == "image" else (torch.float32, torch.int64)
+    failures: list[Exception] = []
     for dtype in dtypes:
-        zeros = torch.zeros(2, *shape, dtype=dtype, device=encoder.device)
         try:
-            return int(encoder(zeros).shape[1])
-        except EncoderError:
-            raise
-        except Exception as error:
-            failure = failure or error
+            found = encoder(torch.zeros(2, *shape, dtype=dtype, device=encoder.device))
+        except Exception as error:  # of a user's network
+            failures.append(error)
+            continue
+        if found.ndim != 2 or len(found) != 2:
+            raise EncoderError(
+                f"the encoder {encoder.name!r} must turn inputs {[2, *shape]} into features "
+                f"[2, F], but returned {list(found.shape)}"
+            )
+        return int(found.shape[1])
     raise EncoderError(
         f"the encoder {encoder.name!r} failed on inputs {[2, *shape]}: "
-        f"{type(failure).__name__}: {str(failure)[:300]}"
-    ) from failure
+        f"{type(failures[0]).__name__}: {str(failures[0])[:300]}"
+    ) from failures[0]
 
 
 def fingerprint(module: nn.Module) -> str:

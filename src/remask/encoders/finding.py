@@ -22,14 +22,10 @@ _LONGEST = 512
 """Tokens per text where neither tokenizer nor model has a limit."""
 
 
-def library_encoder(name: str) -> Encoder:
-    """Load `timm:NAME`, `torchvision:NAME` or `hf:NAME`.
-
-    Raises MissingPackageError if the library is not installed, and EncoderError with the reason
-    if it does not have the model or cannot download it.
-    """
+def _library_encoder(name: str) -> Encoder:
+    """Load `timm:NAME`, `torchvision:NAME` or `hf:NAME`."""
     library, _, model = name.partition(":")
-    package, load = LIBRARIES[library]
+    package, load = _LIBRARIES[library]
     if not has_package(package):
         raise missing(f"{library}:NAME")
     if not model:
@@ -111,14 +107,11 @@ def _image_settings(model: str, *, local: bool) -> dict[str, Any] | None:
         size = size.get("shortest_edge") or size["height"]
     # The pixels that the network takes are pixels * rescale_factor, then normalised.
     scale = 255 * config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 255
-    normalised = config.get("do_normalize", True)
-    mean = config.get("image_mean", (0.5,) * 3) if normalised else (0.0,) * 3
-    std = config.get("image_std", (0.5,) * 3) if normalised else (1.0,) * 3
-    return {
-        "image_size": int(size),
-        "mean": [value / scale for value in mean],
-        "std": [value / scale for value in std],
-    }
+    mean, std = (0.0,) * 3, (1.0,) * 3
+    if config.get("do_normalize", True):
+        mean, std = config.get("image_mean", (0.5,) * 3), config.get("image_std", (0.5,) * 3)
+    scaled = {"mean": [value / scale for value in mean], "std": [value / scale for value in std]}
+    return {"image_size": int(size), **scaled}
 
 
 class _HuggingFacePhotographs(nn.Module):
@@ -166,7 +159,7 @@ class _HuggingFaceTexts(TextEncoder):
         return pooled(found.last_hidden_state, mask)
 
 
-LIBRARIES: dict[str, tuple[str, Callable[[str, str], Encoder]]] = {
+_LIBRARIES: dict[str, tuple[str, Callable[[str, str], Encoder]]] = {
     "timm": ("timm", _timm),
     "torchvision": ("torchvision", _torchvision),
     "hf": ("transformers", _hugging_face),
@@ -213,8 +206,8 @@ def find_encoder(
 def _named(name: str, input_shape: tuple[int, ...] | None) -> Encoder:
     if name in _LOADERS:
         return _LOADERS[name](name)
-    if name.partition(":")[0] in LIBRARIES:
-        return library_encoder(name)
+    if name.partition(":")[0] in _LIBRARIES:
+        return _library_encoder(name)
     if not names_own_code(name):
         names = [info.name for info in known_encoders()]
         raise UnknownNameError(
@@ -242,21 +235,21 @@ def _own(module: nn.Module, shape: tuple[int, ...] | None, name: str | None = No
         if name is not None or not hasattr(module, "name"):
             module.name = name or OWN_MODULE
         return module.frozen()
-    name = name or OWN_MODULE
-    own = copy.deepcopy(module)
-    linear = next((part for part in own.modules() if isinstance(part, nn.Linear)), None)
-    attempts: list[dict[str, Any]] = [{"image_size": side} for side in _SIDES]
-    if linear is not None:
-        attempts.append({"kind": "array", "input_shape": (linear.in_features,)})
+    name, own = name or OWN_MODULE, copy.deepcopy(module)
     if shape is not None:
-        is_image = len(shape) == 3 and shape[0] == 3
-        kind = {"image_size": shape[1]} if is_image else {"kind": "array"}
-        attempts = [{**kind, "input_shape": shape}]
+        if len(shape) == 3 and shape[0] == 3:
+            return PreparedEncoder(name, own, image_size=shape[1], input_shape=shape)
+        return PreparedEncoder(name, own, kind="array", input_shape=shape)
     failures = []
-    for options in attempts:
+    for side in _SIDES:
         try:
-            return PreparedEncoder(name, own, **options)
+            return PreparedEncoder(name, own, image_size=side)
         except EncoderError as error:
             failures.append(error)
-    advice = ". If it takes other inputs, pass input_shape=..., the shape of one sample"
-    raise EncoderError(f"{failures[0]}{'' if shape else advice}") from failures[0]
+    linear = next((part for part in own.modules() if isinstance(part, nn.Linear)), None)
+    if linear is not None:
+        with suppress(EncoderError):
+            return PreparedEncoder(name, own, kind="array", input_shape=(linear.in_features,))
+    raise EncoderError(
+        f"{failures[0]}. If it takes other inputs, pass input_shape=..., the shape of one sample"
+    ) from failures[0]

@@ -12,7 +12,6 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -90,19 +89,9 @@ class VisitFolder:
             raise damaged(self._note, reason, _LEARN_AGAIN) from error
         return unseal(self._note, data, VisitNote, _LEARN_AGAIN)
 
-    def begin(self, name: str, fingerprint: str, generation: int) -> VisitNote:
-        """Write the note of a visit, unless it is the one that has started already."""
-        note = self.note()
-        if note is None or (note.name, note.fingerprint) != (name, fingerprint):
-            began = datetime.now(UTC).isoformat(timespec="seconds")
-            note = VisitNote(name=name, fingerprint=fingerprint, generation=generation, began=began)
-            write_atomically(self._note, seal(note), private=True)
-        return note
-
-    def reject(self, note: VisitNote) -> None:
-        """Mark the visit as rejected."""
-        rejected = note.model_copy(update={"rejected": True})
-        write_atomically(self._note, seal(rejected), private=True)
+    def write_note(self, note: VisitNote) -> None:
+        """Write the note of a visit, after which the visit has started."""
+        write_atomically(self._note, seal(note), private=True)
 
     def checkpoints(self, note: VisitNote) -> CheckpointFolder:
         """Return the checkpoints of a visit."""
@@ -149,11 +138,10 @@ class LearnerFolder:
             others = sorted(p.name for p in path.iterdir() if not p.name.startswith((_LOCK, ".")))
             if MANIFEST in others:
                 raise LearnerError(f"{path} already has a learner: open it with Learner.open")
-            for name in others:
-                if not re.fullmatch(FILE_NAME, name):
-                    raise LearnerError(
-                        f"{path} is not empty: it has {name}. Choose a new folder for the learner."
-                    )
+            if foreign := [name for name in others if not re.fullmatch(FILE_NAME, name)]:
+                raise LearnerError(
+                    f"{path} is not empty: it has {foreign[0]}. Choose a new folder for the learner."
+                )
             folder = cls(path, manifest)
             note = folder.write_tensors("given", given) if given else None
             folder.commit(manifest.model_copy(update={"given": note}))
@@ -169,10 +157,8 @@ class LearnerFolder:
         folder = cls(path, read_manifest(path))
         if leftovers := folder._leftovers():
             try:
-                with folder.writing(seconds=0):
+                with suppress(LockHeldError), folder.writing(seconds=0):  # else its holder does it
                     pass
-            except LockHeldError:  # its holder removes them
-                pass
             except DurabilityError:
                 folder._warn(leftovers)
         return folder
@@ -247,8 +233,9 @@ class LearnerFolder:
             name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
             for name, tensor in tensors.items()
         }
-        data = [safetensors.torch.save(plain)]
-        return self._write(kind, f"{suffix}.safetensors", data, private=private)
+        return self._write(
+            f"{kind}-", f"{suffix}.safetensors", [safetensors.torch.save(plain)], private
+        )
 
     def save(
         self, tensors: Tensors, rows: StoredRows, *, private: bool = False
@@ -268,13 +255,13 @@ class LearnerFolder:
             groups = (rows.read(part.numpy()) for part in used.split(ROWS_AT_ONCE))
             dtype = str(rows.dtype).removeprefix("torch.")
             pieces = npy_pieces((len(used), *rows.shape[1:]), dtype, groups)
-            file = self._write("samples", ".npy", pieces, private=True)
+            file = self._write("samples-", ".npy", pieces, private=True)
             samples = file.model_copy(update={"rows": len(used)})
         state = self.write_tensors("state", {**tensors, **changed}, private=private)
         return {"state": state, "samples": samples}
 
-    def _write(self, kind: str, ending: str, pieces: Iterable[bytes], *, private: bool) -> FileNote:
-        name, digest = f"{kind}-{self.manifest.generation + 1:06d}{ending}", hashlib.sha256()
+    def _write(self, start: str, end: str, pieces: Iterable[bytes], private: bool) -> FileNote:
+        name, digest = f"{start}{self.manifest.generation + 1:06d}{end}", hashlib.sha256()
 
         def hashed() -> Iterator[bytes]:
             for piece in pieces:
@@ -285,16 +272,9 @@ class LearnerFolder:
         return FileNote(name=name, sha256=digest.hexdigest())
 
     def read_state(self) -> Tensors:
-        """Return the tensors of the state. Raises LearnerError."""
-        note = self.manifest.state
-        if note is None:
-            raise LearnerError(f"{self.path} has not learnt anything yet")
-        tensors = self.read_tensors(note)
-        try:
-            _check_numbers(self.manifest, tensors)
-        except ValueError as error:
-            raise damaged(self.path / note.name, str(error)) from None
-        return tensors
+        """Return the tensors of the state, after the first visit. Raises LearnerError."""
+        assert self.manifest.state is not None
+        return self.read_tensors(self.manifest.state)
 
     def read_tensors(self, note: FileNote) -> Tensors:
         """Read a safetensors file of the manifest. Raises LearnerError if it is damaged."""
@@ -327,22 +307,6 @@ class LearnerFolder:
             raise LearnerError(f"{path} cannot be read: {error.strerror}. {RESTORE}") from error
         if digest != note.sha256:
             raise damaged(path, "its checksum is wrong")
-
-
-def _check_numbers(manifest: Manifest, tensors: Mapping[str, Tensor]) -> None:
-    """Raise ValueError if samples or classes are out of range, since they are used as indices."""
-    rows = (manifest.samples.rows or 0) if manifest.samples else 0
-    last = len(manifest.classes) - 1
-    for name, low, high in (
-        (HELD_SOURCES, 0, rows - 1),
-        (HELD_LABELS, 0, last),
-        (MEMORY_SOURCES, 0, max(rows - 1, 0)),
-        (MEMORY_LABELS, EMPTY, last),
-        ("stream/kept_labels", EMPTY, last),
-    ):
-        tensor = tensors.get(name, torch.empty(0))
-        if tensor.numel() and not low <= int(tensor.min()) <= int(tensor.max()) <= high:
-            raise ValueError(f"{name} has values outside of {low} to {high}")
 
 
 def memory_of(tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:

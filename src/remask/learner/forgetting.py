@@ -64,8 +64,7 @@ def forget(folder: LearnerFolder, model: Model, name: str, *, retrain: bool) -> 
 
 
 def _check_method(folder: LearnerFolder, model: Model, *, retrain: bool) -> None:
-    method = model.method
-    if method is None:
+    if (method := model.method) is None:
         return
     if method.own_memory != "no":
         raise LearnerError(

@@ -91,9 +91,9 @@ class Model:
             if self.own_net is not None:
                 self.own_net.load_state_dict(dict(weights))
         except RuntimeError as error:
+            reason = str(error).splitlines()[-1].strip()
             raise LearnerError(
-                f"the module given is not the one that the learner was created with: "
-                f"{str(error).splitlines()[-1].strip()}"
+                f"the module given is not the one that the learner was created with: {reason}"
             ) from error
 
     def encoder(self, name: str, shape: tuple[int, ...] | None) -> Encoder:

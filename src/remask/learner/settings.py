@@ -59,11 +59,11 @@ def texts_need_an_encoder() -> LearnerError:
 
 
 def _read_memory(value: object) -> object:
+    if isinstance(value, str) and _SIZE.fullmatch(value):
+        return value
     if isinstance(value, str) and value.isdecimal() and len(value) <= _MOST_DIGITS:
         value = int(value)
     if type(value) is int and 0 <= value <= _MOST_SAMPLES:
-        return value
-    if isinstance(value, str) and _SIZE.fullmatch(value):
         return value
     raise ValueError(f'give a number of samples, 0 to {_MOST_SAMPLES}, or a size such as "500 MB"')
 

@@ -78,7 +78,11 @@ def stage_visit(
         if manifest.data is None:
             learnt = np.setdiff1d(np.arange(len(labels)), held_out)
             data = measured(data, manifest.settings, inputs, learnt)
-        note = place.begin(name, fingerprint, manifest.generation)
+        note = begun
+        if note is None or (note.name, note.fingerprint) != (name, fingerprint):
+            now, number = datetime.now(UTC).isoformat(timespec="seconds"), manifest.generation
+            note = VisitNote(name=name, fingerprint=fingerprint, generation=number, began=now)
+            place.write_note(note)
     except BaseException:
         if begun is None:
             place.discard(keep_features=True)
@@ -155,18 +159,21 @@ class VisitRun:
         """
         has_features, statistics = self.after.data_note.features is not None, None
         if has_features and self._settings.heads:
-            statistics = self._statistics()
+            statistics = Statistics(self._folder, self.after, self._old)
+            held = self._part(self._held_out) if self._settings.memory == 0 else None
+            statistics.add(self._part(self._learnt), held)
             self.after = self.after.model_copy(update={"statistics": statistics.notes})
-        held, before = measured_on(self._folder, self.after, self._held), None
+        measured = measured_on(self._folder, self.after, self._held)
+        before = None
         if self._old is not None:
-            before = rate(held, self._before, self._old, self._model)
+            before = rate(measured, self._before, self._old, self._model)
         nets, choice = [], Choice(why="")
         if self._settings.trains(features=has_features):
-            stack = self._train(held, on_progress, checkpoint_seconds)
-            net, choice = choose_trial(stack, held, self.after, self._model)
+            stack = self._train(measured, on_progress, checkpoint_seconds)
+            net, choice = choose_trial(stack, measured, self.after, self._model)
             manifest = self.after.model_copy(update={"head": "net", "lr": choice.lr})
             nets = [Candidate(f"{self._model.trained_by.title} (replay)", manifest, net)]
-        chosen, why, rated = choose(self.after, statistics, nets, held, self._model)
+        chosen, why, rated = choose(self.after, statistics, nets, measured, self._model)
         if statistics is not None:
             head, why = chosen.manifest.head, why or "as the learner was created"
             if head == "net":
@@ -181,13 +188,8 @@ class VisitRun:
         self._commit(visit, chosen.manifest, tensors)
         return visit
 
-    def _statistics(self) -> Statistics:
-        statistics = Statistics(self._folder, self.after, self._old)
-        learnt, held = (
-            (self._inputs.take(rows), self._labels[rows]) for rows in (self._learnt, self._held_out)
-        )
-        statistics.add(learnt, held if self._settings.memory == 0 else None)
-        return statistics
+    def _part(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        return self._inputs.take(rows), self._labels[rows]
 
     def _train(
         self, held: HeldOut, on_progress: OnProgress | None, checkpoint_seconds: float
@@ -224,7 +226,8 @@ class VisitRun:
         except VisitRejectedError:
             if self._training is not None:
                 self._training.save()
-            self._folder.visit.reject(self._note)
+            rejected = self._note.model_copy(update={"rejected": True})
+            self._folder.visit.write_note(rejected)
             self._folder.remove_leftovers()
             raise
 
