@@ -196,11 +196,3 @@ def test_the_chosen_candidate_is_the_one_that_is_saved() -> None:
         for number in range(3)
         for name, tensor in one.items()
     )
-
-
-def test_a_small_memory_takes_the_default(tmp_path: Path) -> None:
-    learner = create(tmp_path / "a", mask="auto", memory=50)
-    choice = learner.learn(*blobs(["ant", "bee"]), name="0").choice
-    default, *_ = candidates_of(50)
-    assert (float(choice.mask or "nan"), choice.fade) == (default.mask, default.fade)
-    assert "learning rate 0.1: the default; there is nothing to compare" in str(choice)

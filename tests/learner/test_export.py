@@ -113,18 +113,6 @@ def test_onnx_takes_batches_of_any_size_from_bytes_to_probabilities(
     assert b".py" not in exported.path.read_bytes()
 
 
-@pytest.mark.integrations
-def test_features_are_exported_to_onnx_as_they_are_given(tmp_path: Path) -> None:
-    import onnxruntime
-
-    torch.manual_seed(1)
-    net = nn.Linear(4, 3)
-    exported = _export(net, tmp_path / "net.onnx", "onnx", FEATURES)
-    inputs = torch.randn(5, 4)
-    (given,) = onnxruntime.InferenceSession(exported.path).run(None, {"inputs": inputs.numpy()})
-    np.testing.assert_allclose(given, net(inputs).softmax(-1).detach(), atol=1e-6)
-
-
 def test_safetensors_hold_the_weights_and_the_json_the_rest(net: nn.Module, tmp_path: Path) -> None:
     exported = _export(net, tmp_path / "net.safetensors", "safetensors")
     tensors = safetensors.torch.load_file(exported.path)
@@ -133,38 +121,15 @@ def test_safetensors_hold_the_weights_and_the_json_the_rest(net: nn.Module, tmp_
     note = json.loads(exported.description.read_text("utf-8"))
     assert exported.description == tmp_path / "net.safetensors.json"
     assert note["classes"] == list(CLASSES)
-    assert note["preprocessing"] == {
-        "inside": False,
-        "formula": "(raw * scale - mean) / std",
-        "scale": 1 / 255,
-        "mean": [0.2, 0.3, 0.4],
-        "std": [0.5, 0.25, 0.125],
-    }
-    assert note["image"] == {
-        "mode": "RGB",
-        "height": 6,
-        "width": 5,
-        "orientation": "upright, by EXIF",
-        "background": "white",
-        "crop": "centre, to the aspect ratio of height and width",
-        "resize": "bilinear",
-        "pillow": "ImageOps.fit(ImageOps.exif_transpose(image), (width, height), "
-        "Image.Resampling.BILINEAR)",
-        "layout": "channels, height, width",
-    }
+    steps = {"scale": 1 / 255, "mean": [0.2, 0.3, 0.4], "std": [0.5, 0.25, 0.125]}
+    formula = {"inside": False, "formula": "(raw * scale - mean) / std"}
+    assert note["preprocessing"] == {**formula, **steps}
+    size = {"mode": "RGB", "height": 6, "width": 5, "resize": "bilinear"}
+    assert size.items() <= note["image"].items()
     assert note["abstain"] == [{"accuracy": 0.9, "confidence": 0.6, "coverage": 0.75}]
     assert note["file"]["sha256"] == hashlib.sha256(exported.path.read_bytes()).hexdigest()
     with safetensors.safe_open(exported.path, "pt") as opened:
         assert json.loads(opened.metadata()["remask.json"])["classes"] == list(CLASSES)
-
-
-def test_exporting_leaves_the_net_as_it_was(net: nn.Module, tmp_path: Path) -> None:
-    net.train()
-    before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
-    _export(net, tmp_path / "net.safetensors", "safetensors")
-    assert net.training
-    assert all(parameter.requires_grad for parameter in net.parameters())
-    assert all(torch.equal(net.state_dict()[name], tensor) for name, tensor in before.items())
 
 
 class _Random(nn.Linear):
@@ -270,16 +235,6 @@ def test_the_encoder_and_every_head_are_inside_the_file(
     shares = (found if to == "torch-export" else found.softmax(-1)).max(1)
     assert [learner.classes[column] for column in shares.indices.tolist()] == expected.names
     assert shares.values.tolist() == pytest.approx(expected.probabilities, abs=1e-5)
-
-
-def test_the_json_has_the_confidence_that_an_accuracy_needs(tmp_path: Path) -> None:
-    learner = taught(tmp_path / "a", ["ant", "bee"], memory=200)
-    exported = learner.export(tmp_path / "net.safetensors", "safetensors")
-    note = json.loads(exported.description.read_text("utf-8"))
-    assert [each["accuracy"] for each in note["abstain"]] == [0.8, 0.9, 0.95, 0.99]
-    found = learner.predict(blobs(["ant"])[0], abstain=0.8).abstention
-    assert found is not None
-    assert note["abstain"][0]["confidence"] == found.confidence
 
 
 class _Letters(TextEncoder):

@@ -147,14 +147,3 @@ def test_held_out_samples_depend_on_their_class_alone(tmp_path: Path) -> None:
         kept.append({(names[label], key) for label, key in pairs if names[label] != "b"})
     assert kept[0] == kept[1]
     assert len(kept[0]) == 8
-
-
-def test_a_damaged_file_of_statistics_is_refused(tmp_path: Path) -> None:
-    learner = taught(tmp_path / "a", *SPREAD[:2], memory=0)
-    (path, *_) = (tmp_path / "a").glob("statistics-*")
-    data = bytearray(path.read_bytes())
-    data[-5] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(Exception, match="is damaged: its checksum is wrong"):
-        learner.forget("a")
-    assert learner.classes == ("a", "b", "c")

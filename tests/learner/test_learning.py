@@ -132,14 +132,6 @@ def test_visits_learn_what_one_stack_learns_that_never_stops(
     assert all(torch.equal(saved[name], own[name]) for name in compared)
 
 
-def test_integers_are_names_in_numeric_order(tmp_path: Path) -> None:
-    inputs, labels = blobs(["10", "9"])
-    learner = create(tmp_path / "a")
-    learner.learn(torch.from_numpy(inputs), torch.tensor([int(n) for n in labels]), name="v")
-    assert learner.classes == ("9", "10")
-    assert learner.evaluate(inputs, np.array([int(name) for name in labels])).samples == 60
-
-
 def test_predictions_are_those_of_the_net_and_add_up(tmp_path: Path) -> None:
     learner = taught(tmp_path / "a", ["ant", "bee"], ["cat"])
     inputs = blobs(["ant", "bee", "zebra"], seed=7)[0]
@@ -230,14 +222,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"memory": 0}, "memory=0 keeps no samples to replay"),
     ({"method": "ridge", "net": "mlp"}, "trains no net: leave out net"),
     ({"encoder": "efficientnet-lite9"}, "unknown encoder"),
-    ({"mask": 3.0}, "mask"),
     ({"mask": "sometimes"}, "mask"),
     ({"lr": -1.0}, "lr"),
-    ({"memory": "9" * 400 + "GB"}, r"memory = '9{199}\.\.\.: give a number of samples"),
     ({"memory": 10**5000}, "memory = a number of thousands of digits: give a number"),
     ({"normalise": ([0.0], [0.0])}, "normalise = .*deviations above 0"),
-    ({"normalise": ([0.0], [float("nan")])}, "normalise = .*deviations above 0"),
-    ({"normalise": "sometimes"}, "normalise = .*deviations above 0"),
     ({"keep_generations": -1}, "keep_generations"),
     ({"net": 5}, "net = 5: should be a valid string"),
     ({"net": nn.ReLU()}, r"must be an nn\.Linear"),

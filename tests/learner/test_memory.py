@@ -64,17 +64,6 @@ def test_unequal_classes_share_the_memory_fairly(tmp_path: Path) -> None:
     assert abs(shares["usual"] - shares["common"]) <= 1
 
 
-@pytest.mark.slow
-def test_the_file_of_samples_has_those_of_the_memory_alone(tmp_path: Path) -> None:
-    learner = create(tmp_path / "a", memory=100, epochs=1, batch=30, keep_generations=0)
-    for number in range(12):
-        learner.learn(*blobs([f"{number % 7}"], each=60, seed=number), name=f"v{number}")
-        kept = Kept(tmp_path / "a")
-        assert kept.rows == len(kept.names) <= 100
-        assert kept.bytes <= 100 * 36 + 128
-    assert len(list((tmp_path / "a").glob("samples-*"))) == 1
-
-
 def test_a_memory_can_be_given_in_bytes(tmp_path: Path) -> None:
     data = blobs(["ant", "bee"])
     create(tmp_path / "a", memory="0.9 kB", epochs=1).learn(*data, name="0")
@@ -90,4 +79,3 @@ def test_places_are_divided_fairly() -> None:
     assert fair_shares([255, 1, 143, 1], 34) == [16, 1, 16, 1]
     assert fair_shares([5, 5, 5], 2) == [1, 1, 0]
     assert fair_shares([], 5) == []
-    assert sum(fair_shares([1, 7, 30, 2, 9], 31)) == 31

@@ -58,18 +58,6 @@ def test_a_module_learns_from_its_own_weights_and_needs_its_code_to_be_opened(
         Learner.open(tmp_path / "a", net=other)
 
 
-def test_the_first_step_starts_from_the_weights_given(tmp_path: Path) -> None:
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        torch.manual_seed(seed)
-        learner = create(tmp_path / name, net=Small(), lr=1e-9, epochs=1)
-        learner.learn(*blobs(["ant", "bee"]), name="0")
-    ours, same, other = (
-        Learner.open(tmp_path / name, net=Small()).net().state_dict() for name in "abc"
-    )
-    assert torch.equal(ours["net.body.0.weight"], same["net.body.0.weight"])
-    assert not torch.equal(ours["net.body.0.weight"], other["net.body.0.weight"])
-
-
 @pytest.mark.parametrize("method", ["er", "auto", "ridge"])
 def test_an_encoder_of_one_s_own_gets_a_head(tmp_path: Path, method: str) -> None:
     encoder = nn.Sequential(body(), nn.Flatten())

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from remask.learner import Evaluation, Learner, LearnerError, Prediction, Predictions
 from remask.learner.evaluation import auroc, confusion_of
@@ -111,11 +111,6 @@ def test_a_few_samples_that_are_all_right_do_not_make_it_sure_of_everything() ->
     assert 0.2 < found.temperature < 1
     assert calibrate(Rated(torch.zeros(3, 1), torch.zeros(3, dtype=torch.int64))) is None
     assert calibrate(Rated(torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64))) is None
-
-
-def test_class_weights_sum_to_the_same_for_each_class() -> None:
-    weights = class_weights(torch.tensor([0, 0, 0, 2]))
-    assert weights.tolist() == pytest.approx([1 / 6, 1 / 6, 1 / 6, 1 / 2])
 
 
 def gaussians(classes: range, each: int, seed: int, features: int = 12) -> tuple[Tensor, Tensor]:
@@ -296,31 +291,6 @@ def test_predictions_have_short_reprs() -> None:
     assert str(found).splitlines() == ["0: <b> 75.0 %", "a.png: unknown (<b> 75.0 %)"]
     assert [each["unknown"] for each in json.loads(found.to_json())["predictions"]] == [False, True]
     assert len(repr(Predictions(each * 500))) < 100
-
-
-class _Recording(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Conv2d(3, 4, 3), nn.Linear(4, 2)
-        self.seen: list[tuple[int, bool]] = []
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        if not torch.is_grad_enabled():
-            last = inputs.is_contiguous(memory_format=torch.channels_last)
-            self.seen.append((len(inputs), last))
-        return self.last(self.first(inputs).mean((2, 3)))  # type: ignore[no-any-return]
-
-
-def test_convolutions_run_channels_last_in_chunks_that_fit_the_cache(tmp_path: Path) -> None:
-    learner = Learner.create(tmp_path / "a", net=_Recording(), method="er", mask=None, epochs=1)
-    learner.learn(*blobs(["ant", "bee"], shape=(3, 8, 8)), name="0", force=True)
-    learner.predict(blobs(["ant"], each=1, shape=(3, 8, 8))[0])
-    net = next(
-        layer for layer in learner._predictor().scorer.modules() if isinstance(layer, _Recording)
-    )
-    net.seen.clear()
-    learner.predict(blobs(["ant"], each=150, shape=(3, 8, 8))[0])
-    assert net.seen == [(64, True), (64, True), (22, True)]
 
 
 def test_classes_weigh_the_same_when_abstaining() -> None:

@@ -93,18 +93,6 @@ def test_integers_without_a_net_for_them_are_refused(tmp_path: Path) -> None:
     assert bits(tmp_path / "b") == before
 
 
-def test_arrays_of_other_types_are_refused(tmp_path: Path) -> None:
-    learner = Learner.create(tmp_path / "a")
-    for array, message in (
-        (np.zeros((4, 6, 6), np.uint16), r"got uint16\. Convert pixels by \(inputs >> 8\)"),
-        (np.zeros((4, 6), np.bool_), "got bool"),
-        (np.zeros((4, 6, 6), np.int64), "got int64"),
-        (np.zeros((4, 6), np.complex64), "got complex64"),
-    ):
-        with pytest.raises(LearnerError, match=message):
-            learner.learn(array, list("aabb"), name="first")
-
-
 @pytest.mark.parametrize(
     "wrong", [{"scale": 0.5}, {"mean": (0.0,), "std": (1.0,)}, {"crop_padding": 1}, {"flip": True}]
 )

@@ -228,26 +228,6 @@ def test_changes_killed_at_random_moments_end_with_the_same_bits(
         shutil.rmtree(path)
 
 
-@pytest.mark.processes
-def test_readers_find_a_whole_learner_while_another_process_learns(
-    tmp_path: Path, before: Path
-) -> None:
-    path = tmp_path / "a"
-    shutil.copytree(before, path)
-
-    def learn() -> None:
-        for number in range(3):
-            Learner.open(path).learn(*blobs([f"x{number}"], each=8), name=str(number))
-
-    child, seen = forked(learn), set[tuple[str, ...]]()
-    while not os.waitpid(child, os.WNOHANG)[0]:
-        reader = Learner.open(path)
-        assert set(reader.predict(blobs(["ant"], each=2)[0]).names) <= set(reader.classes)
-        seen.add(reader.classes)
-    assert len(seen) > 1
-    assert len(Learner.open(path).classes) == 8
-
-
 def test_leftovers_of_a_dead_process_are_removed(tmp_path: Path, before: Path) -> None:
     path = tmp_path / "a"
     shutil.copytree(before, path)

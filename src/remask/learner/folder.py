@@ -139,9 +139,8 @@ class LearnerFolder:
             if MANIFEST in others:
                 raise LearnerError(f"{path} already has a learner: open it with Learner.open")
             if foreign := [name for name in others if not re.fullmatch(FILE_NAME, name)]:
-                raise LearnerError(
-                    f"{path} is not empty: it has {foreign[0]}. Choose a new folder for the learner."
-                )
+                found = f"{path} is not empty: it has {foreign[0]}"
+                raise LearnerError(f"{found}. Choose a new folder for the learner.")
             folder = cls(path, manifest)
             note = folder.write_tensors("given", given) if given else None
             folder.commit(manifest.model_copy(update={"given": note}))
@@ -233,9 +232,8 @@ class LearnerFolder:
             name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
             for name, tensor in tensors.items()
         }
-        return self._write(
-            f"{kind}-", f"{suffix}.safetensors", [safetensors.torch.save(plain)], private
-        )
+        data = [safetensors.torch.save(plain)]
+        return self._write(f"{kind}-", f"{suffix}.safetensors", data, private=private)
 
     def save(
         self, tensors: Tensors, rows: StoredRows, *, private: bool = False
@@ -260,7 +258,7 @@ class LearnerFolder:
         state = self.write_tensors("state", {**tensors, **changed}, private=private)
         return {"state": state, "samples": samples}
 
-    def _write(self, start: str, end: str, pieces: Iterable[bytes], private: bool) -> FileNote:
+    def _write(self, start: str, end: str, pieces: Iterable[bytes], *, private: bool) -> FileNote:
         name, digest = f"{start}{self.manifest.generation + 1:06d}{end}", hashlib.sha256()
 
         def hashed() -> Iterator[bytes]:

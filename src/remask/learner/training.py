@@ -20,6 +20,7 @@ from remask.engine.choosing import Candidate as Masking
 from remask.engine.choosing import candidates_of
 from remask.engine.saved_nets import check_predictor
 from remask.engine.validation import check_config, check_open
+from remask.errors import describe_errors
 from remask.learner.data import OnProgress
 from remask.learner.folder import Tensors
 from remask.learner.manifest import Manifest
@@ -39,7 +40,6 @@ from remask.machine import StopRequest
 from remask.memory import StoredRows
 from remask.methods import Method
 from remask.papers.published import published_settings
-from remask.setting_types import describe_errors
 
 _NAME = "learner"  # the benchmark and the net of a learner's configs
 _SMALL_NETS = ("mlp", LINEAR)
