@@ -9,32 +9,39 @@ new file names, so the previous one stays complete until its manifest is replace
 import hashlib
 import importlib.resources
 import io
-import json
 import math
 import os
-import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel, Field, ValidationError
 
 from remask import files
-from remask.data.downloads import NothingThereError, Progress, SourceError, WrongContentsError
-from remask.data.sources import ReadFile, Source, fetched, on_disk, users_path
+from remask.data.sources import (
+    NothingThereError,
+    Progress,
+    ReadFile,
+    Source,
+    SourceError,
+    WrongContentsError,
+    opened,
+    users_path,
+)
 from remask.errors import DataError
 from remask.files import AnyPath, Lock
+from remask.setting_types import describe_errors
 
 Arrays = Mapping[str, npt.NDArray[np.uint8]]
 """train_images, train_labels, test_images, test_labels."""
 _ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
-_ARRAY_FILE = re.compile(r"[a-z_]+(\.[0-9a-f]{16})?\.npy")
-_MANIFEST, _FORMAT, _MAX_BYTES = "manifest.json", 1, 1 << 16
+_MANIFEST, _MAX_BYTES = "manifest.json", 1 << 16
 # Longer than the slowest preparation: a waiting process needs the data.
 _PATIENCE = 60 * 60.0
 
@@ -98,20 +105,20 @@ def check(dataset: Dataset, *, rehash: bool = True) -> list[FileStatus]:
     """
     folder, expected = where(dataset), "the list of the prepared arrays"
     try:
-        manifest = _read_manifest(dataset)
+        arrays = _prepared(dataset)
     except ValueError as error:
         return [FileStatus(folder / _MANIFEST, "damaged", expected, str(error))]
-    if not manifest:
+    if not arrays:
         return [FileStatus(folder / _MANIFEST, "missing", expected, "no file")]
-    return [_check_file(folder / entry["file"], entry, rehash) for entry in manifest.values()]
+    return [_check_file(folder / array.file, array, rehash) for array in arrays.values()]
 
 
-def _check_file(path: Path, entry: Mapping[str, Any], rehash: bool) -> FileStatus:
-    expected = f"{entry['size']} bytes, sha256 {entry['sha256']}"
+def _check_file(path: Path, array: "_ArrayFile", rehash: bool) -> FileStatus:
+    expected = f"{array.size} bytes, sha256 {array.sha256}"
     try:
         with path.open("rb") as stream:
             stat = os.fstat(stream.fileno())
-            if not rehash and [stat.st_size, stat.st_mtime_ns] == [entry["size"], entry["time"]]:
+            if not rehash and (stat.st_size, stat.st_mtime_ns) == (array.size, array.time):
                 return FileStatus(path, "ok", expected, expected)
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
             found = f"{stream.tell()} bytes, sha256 {digest}"
@@ -122,31 +129,44 @@ def _check_file(path: Path, entry: Mapping[str, Any], rehash: bool) -> FileStatu
     return FileStatus(path, "ok" if found == expected else "damaged", expected, found)
 
 
-def _read_manifest(dataset: Dataset) -> dict[str, dict[str, Any]]:
-    """Return the file, sha256, size and time of each array. Raises ValueError if damaged."""
-    path = where(dataset) / _MANIFEST
+class _ArrayFile(BaseModel):
+    """An array in a manifest."""
+
+    file: str = Field(pattern=r"^[a-z_]+(\.[0-9a-f]{16})?\.npy$")  # it must not lead elsewhere
+    sha256: str
+    size: int
+    time: int | None = None
+    """The time of the file's last change, in ns; None: not known."""
+
+
+class _Manifest(BaseModel):
+    """A prepared dataset."""
+
+    format: Literal[1] = 1
+    dataset: str
+    source: str
+    arrays: dict[str, _ArrayFile]
+
+
+def _prepared(dataset: Dataset) -> dict[str, _ArrayFile]:
+    """Return the files of the arrays; none if there is no manifest. ValueError if it is damaged."""
     try:
-        manifest = json.loads(files.read_limited(path, _MAX_BYTES))
-        if (manifest["format"], manifest["dataset"]) != (_FORMAT, dataset.name):
-            raise ValueError("it describes something else")
-        known = dataset.checksums or (None,) * len(_ARRAYS)
-        found = {}
-        for array, checksum in zip(_ARRAYS, known, strict=True):
-            entry = manifest["arrays"][array]
-            # The name becomes a path, so it must not lead elsewhere.
-            if not _ARRAY_FILE.fullmatch(entry["file"]):
-                raise ValueError(f"{entry['file']!r} is not the name of an array")
-            found[array] = {
-                "file": entry["file"],
-                "sha256": checksum or entry["sha256"],
-                "size": entry["size"],
-                "time": entry.get("time"),
-            }
-        return found
+        content = files.read_limited(where(dataset) / _MANIFEST, _MAX_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    except (OSError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except OSError as error:
         raise ValueError(str(error)) from error
+    try:
+        manifest = _Manifest.model_validate_json(content)
+    except ValidationError as error:
+        raise ValueError(describe_errors(error)) from error
+    if manifest.dataset != dataset.name or manifest.arrays.keys() != {*_ARRAYS}:
+        raise ValueError("it describes something else")
+    known = dict(zip(_ARRAYS, dataset.checksums, strict=False))
+    return {
+        name: array.model_copy(update={"sha256": known.get(name, array.sha256)})
+        for name, array in manifest.arrays.items()
+    }
 
 
 def is_complete(dataset: Dataset) -> bool:
@@ -162,8 +182,8 @@ def load(dataset: Dataset, data: AnyPath | None = None) -> Arrays:
     folder = fetch(dataset, data=data)
     try:
         arrays = {
-            name: np.load(folder / entry["file"], mmap_mode="c", allow_pickle=False)
-            for name, entry in _read_manifest(dataset).items()
+            name: np.load(folder / array.file, mmap_mode="c", allow_pickle=False)
+            for name, array in _prepared(dataset).items()
         }
     except (OSError, ValueError) as error:
         raise DataError(f"cannot map the arrays in {folder}: {error}") from error
@@ -185,11 +205,13 @@ def fetch(
     DataError.
     """
     folder = where(dataset)
-    given = None if data is None else _given(dataset, data)
+    given = None if data is None else users_path(data).absolute()
+    if given is not None and dataset.packaged:
+        raise DataError(f"{dataset.name} ships with remask: leave the path of its data out")
+    if given is not None and not given.exists():  # even if the cache has the data
+        raise DataError(f"cannot take {dataset.name} from {given}: No such file or directory")
     if (dataset.packaged or not force) and _is_there(dataset):
         return folder
-    for source in dataset.sources[:1]:
-        source.require()
     try:
         files.make_folder(folder)
         with Lock(folder / ".lock", timeout=_PATIENCE):
@@ -203,18 +225,6 @@ def fetch(
             f"permissions, or set REMASK_DATA to another folder."
         ) from error
     return folder
-
-
-def _given(dataset: Dataset, data: AnyPath) -> Path:
-    """Check the path even if the cache has the data."""
-    if dataset.packaged:
-        raise DataError(f"{dataset.name} ships with remask: leave the path of its data out")
-    path = users_path(data).absolute()
-    try:
-        path.stat()
-    except OSError as error:
-        raise DataError(f"cannot take {dataset.name} from {path}: {error.strerror}") from error
-    return path
 
 
 def _is_there(dataset: Dataset) -> bool:
@@ -239,17 +249,16 @@ def _fill(dataset: Dataset, given: Path | None, progress: Progress) -> None:
     failures: list[str] = []
     places: list[Path | Source] = [local, *(dataset.sources if given is None else ())]
     for place in places:
-        shown = place.url if isinstance(place, Source) else str(place)
         try:
             _prepare(dataset, place, progress)
         except SourceError as error:
             if given is not None or (place is local and isinstance(error, WrongContentsError)):
                 raise DataError(
-                    f"cannot take {dataset.name} from {shown}: {error}. Replace it, or remove it "
+                    f"cannot take {dataset.name} from {place}: {error}. Replace it, or remove it "
                     f"to download {dataset.name}."
                 ) from error
             if not isinstance(error, NothingThereError):
-                failures.append(f"  {shown}: {error}")
+                failures.append(f"  {place}: {error}")
         else:
             _remove_parts(folder)
             return
@@ -270,12 +279,8 @@ def _prepare(dataset: Dataset, place: Path | Source, progress: Progress) -> None
     folder = where(dataset)
     resumed = any(folder.glob("*.part"))
     try:
-        if isinstance(place, Source):
-            with fetched(place, folder, progress) as read:
-                _store(dataset, place, place.url, read, progress)
-        else:
-            with on_disk(place, dataset.sources, folder) as (source, read):
-                _store(dataset, source, str(place), read, progress)
+        with opened(place, dataset.sources, folder, progress) as (source, read):
+            _store(dataset, source, str(place), read, progress)
     except WrongContentsError:
         _remove_parts(folder)
         if not resumed:
@@ -286,29 +291,30 @@ def _prepare(dataset: Dataset, place: Path | Source, progress: Progress) -> None
 def _store(dataset: Dataset, source: Source, name: str, read: ReadFile, progress: Progress) -> None:
     """Write all arrays and then the manifest, and remove the arrays of other preparations."""
     folder, token = where(dataset), secrets.token_hex(8)
-    entries: dict[str, dict[str, Any]] = {}
+    arrays: dict[str, _ArrayFile] = {}
+    known = dict(zip(_ARRAYS, dataset.checksums, strict=False))
     try:
         for array, shape, pieces in source.read(read):
             path = folder / f"{array}.{token}.npy"
-            entries[array] = _write(path, shape, pieces, progress, f"{dataset.name} {array}")
-            found = entries[array]["sha256"]
-            known = dict(zip(_ARRAYS, dataset.checksums, strict=False)).get(array, found)
-            if found != known:
-                raise WrongContentsError(f"{array}: expected sha256 {known}, found {found}")
-        manifest = {"format": _FORMAT, "dataset": dataset.name, "source": name, "arrays": entries}
-        files.write_atomically(folder / _MANIFEST, json.dumps(manifest, indent=2).encode())
+            arrays[array] = _write(path, shape, pieces, progress, f"{dataset.name} {array}")
+            found = arrays[array].sha256
+            if found != (expected := known.get(array, found)):
+                raise WrongContentsError(f"{array}: expected sha256 {expected}, found {found}")
+        manifest = _Manifest(dataset=dataset.name, source=name, arrays=arrays)
+        content = manifest.model_dump_json(indent=2).encode()
+        files.write_atomically(folder / _MANIFEST, content)
     finally:
         with suppress(ValueError):
-            listed = {entry["file"] for entry in _read_manifest(dataset).values()}
+            listed = {array.file for array in _prepared(dataset).values()}
             for path in folder.glob("*.npy"):
-                if path.name not in listed and _ARRAY_FILE.fullmatch(path.name):
+                if path.name not in listed:
                     files.remove_quietly(path)
 
 
 def _write(
     path: Path, shape: tuple[int, ...], pieces: Iterable[bytes], progress: Progress, shown: str
-) -> dict[str, Any]:
-    """Write an array, and return its entry in the manifest."""
+) -> _ArrayFile:
+    """Write an array of bytes."""
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(
         header, {"descr": "|u1", "fortran_order": False, "shape": shape}
@@ -325,9 +331,8 @@ def _write(
             progress(shown, size, total)
 
     files.write_atomically(path, hashed())
-    assert size == total, "the pieces fill the shape"
     time = path.stat().st_mtime_ns
-    return {"file": path.name, "sha256": digest.hexdigest(), "size": size, "time": time}
+    return _ArrayFile(file=path.name, sha256=digest.hexdigest(), size=size, time=time)
 
 
 def _remove_parts(folder: Path) -> None:

@@ -3,7 +3,7 @@
 import importlib
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -14,14 +14,12 @@ import numpy.typing as npt
 
 from remask import files
 from remask.data.classes import checked_name
-from remask.data.downloads import WrongContentsError
 from remask.data.readers import InputFormat, SampleReader, Unreadable, unreadable_error
+from remask.data.sources import WrongContentsError
 from remask.errors import DataError
 
 _MODES = {1: "L", 3: "RGB"}
 _DRAFT = 2  # a JPEG is decoded at no less than this multiple of the size it is resized to
-_HEIC = (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1")
-_AVIF = (b"avif", b"avis")
 
 
 class UnreadableImageError(WrongContentsError):
@@ -69,10 +67,11 @@ def decode(
         if fit is not None and image.format in ("JPEG", "MPO"):
             image.draft(image.mode, (_DRAFT * max(fit), _DRAFT * max(fit)))
         image.load()  # which applies the orientation of a TIFF and removes the tag
-        _rotate_upright(image)
+        ops = importlib.import_module("PIL.ImageOps")
+        with suppress(Exception):  # damaged EXIF data: the pixels may still be correct
+            ops.exif_transpose(image, in_place=True)
         pixels = _to_mode(image, _MODES[channels], name)
         if fit is not None and fit != (pixels.height, pixels.width):
-            ops = importlib.import_module("PIL.ImageOps")
             pixels = ops.fit(pixels, fit[::-1], image_module.Resampling.BILINEAR)
         array = np.asarray(pixels, dtype=np.uint8)
     return np.ascontiguousarray(array.reshape(*array.shape[:2], channels).transpose(2, 0, 1))
@@ -94,7 +93,6 @@ def user_formats() -> list[str]:
 def _opened(data: bytes, name: str, formats: Sequence[str]) -> Iterator[Any]:
     """Open an image, and convert what Pillow raises to UnreadableImageError."""
     image_module = pillow()
-    too_large = (image_module.DecompressionBombError, image_module.DecompressionBombWarning)
     if not data:
         raise UnreadableImageError(name, "the file is empty")
     try:
@@ -102,41 +100,32 @@ def _opened(data: bytes, name: str, formats: Sequence[str]) -> Iterator[Any]:
             warnings.simplefilter("ignore")  # damaged metadata does not matter
             # Pillow warns of an image that takes a GB, and refuses twice that.
             warnings.simplefilter("error", image_module.DecompressionBombWarning)
-            if "PNG" in formats and data.startswith(b"\x89PNG"):
+            if data.startswith(b"\x89PNG"):
                 # Pillow decodes a PNG without its checksums, and may miss a truncated end.
-                with image_module.open(BytesIO(data), formats=["PNG"]) as image:
+                with image_module.open(BytesIO(data), formats=formats) as image:
                     image.verify()
-            with image_module.open(BytesIO(data), formats=list(formats)) as image:
+            with image_module.open(BytesIO(data), formats=formats) as image:
                 yield image
     except (UnreadableImageError, MemoryError):
         raise
-    except too_large as error:
-        raise UnreadableImageError(name, f"too large to be decoded: {error}") from error
     except image_module.UnidentifiedImageError as error:
         raise UnreadableImageError(name, _why_unidentified(data, formats)) from error
     except Exception as error:  # a damaged file can make Pillow raise almost anything
-        reason = str(error) or type(error).__name__
-        reason = "truncated" if "truncated" in reason.lower() else f"damaged: {reason}"
+        reason = f"damaged: {str(error) or type(error).__name__}"
+        if type(error).__name__.startswith("DecompressionBomb"):
+            reason = f"too large to be decoded: {error}"
+        elif "truncated" in reason.lower():
+            reason = "truncated"
         raise UnreadableImageError(name, reason) from error
 
 
 def _why_unidentified(data: bytes, formats: Sequence[str]) -> str:
     brand = data[8:12] if data[4:8] == b"ftyp" else b""
-    if brand in _HEIC and "HEIF" not in formats:
+    if brand[:2] in (b"he", b"mi", b"ms") and "HEIF" not in formats:
         return "a HEIC image: convert it to JPEG, or run `pip install pillow-heif` to read it"
-    if brand in _AVIF and "AVIF" not in formats:
+    if brand[:3] == b"avi" and "AVIF" not in formats:
         return "an AVIF image: convert it to JPEG, or run `pip install 'pillow>=11.3'` to read it"
     return f"not a {', '.join(formats)} image, or damaged"
-
-
-def _rotate_upright(image: Any) -> None:
-    """Apply the EXIF orientation in place."""
-    try:
-        importlib.import_module("PIL.ImageOps").exif_transpose(image, in_place=True)
-    except MemoryError:
-        raise
-    except Exception:  # damaged EXIF data: the pixels may still be correct
-        return
 
 
 def _to_mode(image: Any, mode: str, name: str) -> Any:
@@ -185,28 +174,26 @@ def list_images(path: Path, *, labelled: bool) -> Listing:
     if path.is_file() and not labelled:
         return Listing([path])
     if not path.is_dir():
-        wanted = "a folder with a folder per class, CLASS/NAME.png"
-        found = "is not a regular file" if path.exists() else "does not exist"
-        raise DataError(
-            f"{path} {'is a file' if path.is_file() else found}: expected "
-            f"{wanted if labelled else 'an image, or a folder of images'}"
-        )
+        found = "is not a folder" if path.exists() else "does not exist"
+        wanted = "an image, or a folder of images"
+        if labelled:
+            wanted = "a folder with a folder per class, CLASS/NAME.png"
+        raise DataError(f"{path} {found}: expected {wanted}")
     listing, entries = Listing(root=path), _entries(path)
     folders = [entry for entry in entries if entry.is_dir()]
-    if labelled or folders:
-        listing.ignored += [entry.name for entry in entries if not entry.is_dir()]
     if labelled and not folders:
         raise DataError(f"{path} has no images: expected a folder per class, CLASS/NAME.png")
+    if folders:
+        listing.ignored += [entry.name for entry in entries if not entry.is_dir()]
     for folder in folders or [path]:
-        start = f"{folder.name}/" if folders else ""
-        every = _entries(folder) if folders else entries
-        images = [entry for entry in every if entry.suffix.lower() in ENDINGS]
-        others = [entry for entry in every if entry.suffix.lower() not in ENDINGS]
+        entries = _entries(folder)
+        images = [entry for entry in entries if entry.suffix.lower() in ENDINGS]
         if not images:
             endings = ", ".join(ENDINGS)
             raise DataError(f"{folder} has no images: expected files that end in {endings}")
         listing.files += images
-        listing.ignored += [f"{start}{entry.name}" for entry in others]
+        others = (entry for entry in entries if entry.suffix.lower() not in ENDINGS)
+        listing.ignored += [str(entry.relative_to(path)) for entry in others]
         if folders:
             name = folder.name.encode(errors="backslashreplace").decode()
             listing.classes += [checked_name(name, "a class")] * len(images)
@@ -284,24 +271,25 @@ class ImageReader(SampleReader):
 
     def _leave_out(self, form: InputFormat) -> None:
         """Drop the files that cannot be read, so that `count` is known from the first sample."""
-        whole, before = [], self.names
+        readable = []
         for number, file in enumerate(self._files):
             try:
                 self._decode(file, form)
-                whole.append(number)
+                readable.append(number)
             except UnreadableImageError as error:
                 name = str(file if self._root is None else file.relative_to(self._root))
                 self.skipped.unreadable.append(Unreadable(name, error.reason))
-        if not whole:
+        if not readable:
             raise unreadable_error(self.skipped.unreadable, self.count)
-        self._files = [self._files[number] for number in whole]
+        self._files = [self._files[number] for number in readable]
         self.sources = [str(file) for file in self._files]
-        self.count, self._checked = len(whole), form
-        if before is not None:
-            self.names = [before[number] for number in whole]
-            if lost := sorted(set(before) - set(self.names)):
+        self.count, self._checked = len(readable), form
+        if self.names is not None:
+            lost = {*self.names}
+            self.names = [self.names[number] for number in readable]
+            if lost := lost - {*self.names}:
                 raise DataError(
-                    f"no image of class {lost[0]} can be read: {self.skipped.unreadable_line}"
+                    f"no image of class {min(lost)} can be read: {self.skipped.unreadable_line}"
                 )
 
     def _decode(self, file: Path, form: InputFormat) -> npt.NDArray[np.uint8]:

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from remask.data.downloads import WrongContentsError
-from remask.data.sources import ReadFile
+from remask.data.sources import ReadFile, WrongContentsError
 
 Arrays = Iterator[tuple[str, tuple[int, ...], Iterable[bytes]]]
 Batch = tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]

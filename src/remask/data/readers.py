@@ -9,16 +9,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, Union
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, Union
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 from remask.data.classes import class_name
 from remask.errors import DataError, printable
 from remask.files import open_regular
-from remask.machine import require_room
 
 if TYPE_CHECKING:
     import torch
@@ -30,15 +29,14 @@ Labels = Union[Sequence[Any], npt.NDArray[Any], "Tensor", None]
 """The class of each input: a name, or a whole number, which becomes its text."""
 _SHOWN = 10
 _MOST_VALUES = 1 << 28  # of one input
+_CHANNELS = (1, 3, 4)
 
 
 class InputFormat(BaseModel):
     """Shape and type of one input. The first visit of a learner fixes it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    shape: tuple[Annotated[int, Field(ge=1, le=_MOST_VALUES)], ...] = Field(
-        min_length=1, max_length=3
-    )
+    shape: tuple[PositiveInt, ...] = Field(min_length=1, max_length=3)
     """(channels, height, width), (features,), (length,) of token ids, or (1,) for a text."""
     dtype: Literal["uint8", "float32", "int64", "text"]
 
@@ -63,8 +61,8 @@ class InputFormat(BaseModel):
         """The type of a tensor of inputs that are not texts."""
         import torch  # fetching datasets needs none
 
-        dtype: torch.dtype = getattr(torch, self.dtype)
-        return dtype
+        found: torch.dtype = getattr(torch, self.dtype)
+        return found
 
     @property
     def sample_bytes(self) -> int:
@@ -199,17 +197,13 @@ def load_arrays(path: Path) -> npt.NDArray[Any] | dict[str, npt.NDArray[Any]]:
     """Load a .npy, mapped into memory, or a .npz. Raises DataError, also for Python objects."""
     try:
         with open_regular(path) as stream:
-            if stream.peek(4)[:4] == b"PK\x03\x04":
-                with zipfile.ZipFile(stream) as archive:
-                    size = sum(member.file_size for member in archive.infolist())
-                require_room(size, f"loading {path}")
-                stream.seek(0)
+            if stream.peek(2)[:2] == b"PK":  # a zip
                 with np.load(stream, allow_pickle=False) as loaded:
-                    return {name: loaded[name] for name in loaded.files}
+                    return dict(loaded)
         array: npt.NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
         return array
     except _UNREADABLE as error:
-        if "allow_pickle" in str(error) or "pickled" in str(error):
+        if isinstance(error, ValueError) and "pickle" in str(error):
             raise DataError(
                 f"{path} is a pickle or holds Python objects, and loading it can run any code. "
                 f"Save plain numbers: np.save(file, array.astype(np.float32)), np.uint8 for pixels"
@@ -258,50 +252,31 @@ class ArrayReader(SampleReader):
         if names is not None and len(names) != len(array):
             raise DataError(f"{what}: {len(array)} inputs but {len(names)} labels")
         super().__init__(len(array), names)
+        if array.ndim == 3:
+            array = array[:, None]
+        elif array.ndim == 4 and array.shape[1] not in _CHANNELS and array.shape[3] in _CHANNELS:
+            array = np.moveaxis(array, 3, 1)
         self._array, self._what = array, what
 
     def format(self) -> InputFormat:
         """Return the format of the array."""
         dtype: Any = str(self._array.dtype)
-        return InputFormat(shape=self._channels_first(None).shape[1:], dtype=dtype)
+        return InputFormat(shape=self._array.shape[1:], dtype=dtype)
 
     def samples(self, form: InputFormat) -> Iterator[npt.NDArray[Any]]:
         """Yield the rows."""
-        array = self._channels_first(form.shape[0] if form.is_image else None)
-        if array.shape[1:] != form.shape or str(array.dtype) != form.dtype:
+        if self.format() != form:
             raise DataError(
                 f"{self._what}: the model takes {form}, as in the first data; got "
-                f"{list(array.shape[1:])}, {array.dtype}. Convert them."
+                f"{list(self._array.shape[1:])}, {self._array.dtype}. Convert them."
             )
-        for number, sample in enumerate(array):
+        for number, sample in enumerate(self._array):
             if sample.dtype == np.float32 and not np.isfinite(sample).all():
-                raise self._not_finite(number)
+                raise DataError(
+                    f"{self._what}: input {number} has a NaN or an infinite number (or one too "
+                    f"large for float32). Correct it, or leave it out."
+                )
             yield sample
-
-    def read_all(self) -> npt.NDArray[Any]:
-        """Return the array, channels first."""
-        array = self._channels_first(None)
-        # A NaN makes both extremes NaN, so the common case takes no memory.
-        if array.dtype == np.float32 and not np.isfinite([array.min(), array.max()]).all():
-            finite = (bool(np.isfinite(row).all()) for row in array)
-            raise self._not_finite(list(finite).index(False))
-        return array
-
-    def _not_finite(self, number: int) -> DataError:
-        return DataError(
-            f"{self._what}: input {number} has a NaN or an infinite number (or one too large for "
-            f"float32). Correct it, or leave it out."
-        )
-
-    def _channels_first(self, channels: int | None) -> npt.NDArray[Any]:
-        array = self._array
-        if array.ndim == 3:
-            return array[:, None]
-        if array.ndim == 4:
-            known = (1, 3, 4) if channels is None else (channels,)
-            if array.shape[1] not in known and array.shape[3] in known:
-                return np.moveaxis(array, 3, 1)
-        return array
 
 
 class ItemReader(SampleReader):
@@ -312,11 +287,11 @@ class ItemReader(SampleReader):
         self._items, self._what = items, what
         if not len(items):
             raise DataError(f"{what} is empty")
-        self._first = self._read(0)[0]
+        self._form = self._read(0)[0].format()
 
     def format(self) -> InputFormat:
         """Return the format of the first item."""
-        return ArrayReader(self._first[None], None, f"{self._what}: input 0").format()
+        return self._form
 
     def samples(self, form: InputFormat) -> Iterator[npt.NDArray[Any]]:
         """Yield the inputs; `names` is complete when all are read."""
@@ -324,12 +299,12 @@ class ItemReader(SampleReader):
             self.names.clear()
         for number in range(self.count):
             sample, label = self._read(number)
-            one = ArrayReader(sample[None], None, f"{self._what}: input {number}")
             if self.names is not None:
                 self.names.append(class_name(label))
-            yield from one.samples(form)
+            yield from sample.samples(form)
 
-    def _read(self, number: int) -> tuple[npt.NDArray[Any], Any]:
+    def _read(self, number: int) -> tuple[ArrayReader, Any]:
+        """Return an item, as an array of one input, and its label."""
         item, label = self._items[number], None
         if isinstance(item, tuple | list) and len(item) == 2:
             item, label = item
@@ -337,14 +312,9 @@ class ItemReader(SampleReader):
             raise DataError(
                 f"{self._what} must give (input, label), but item {number} is {type(item).__name__}"
             )
-        return _item_to_array(item, f"{self._what}: input {number}"), label
-
-
-def _item_to_array(item: Any, what: str) -> npt.NDArray[Any]:
-    """Convert a tensor, an array or a PIL image of mode L or RGB."""
-    if hasattr(item, "getbands"):  # a PIL image, which has its channels last
-        if item.mode not in ("L", "RGB"):  # palette indices are not colours
-            raise DataError(f"{what} is an image of mode {item.mode}; use image.convert('RGB')")
-        array = np.asarray(item)
-        return array.transpose(2, 0, 1) if array.ndim == 3 else array
-    return as_numpy(item)
+        what = f"{self._what}: input {number}"
+        if hasattr(item, "getbands"):  # a PIL image, which has its channels last
+            if item.mode not in ("L", "RGB"):  # palette indices are not colours
+                raise DataError(f"{what} is an image of mode {item.mode}; use image.convert('RGB')")
+            item = np.moveaxis(np.atleast_3d(np.asarray(item)), 2, 0)
+        return ArrayReader(as_numpy(item)[None], None, what), label

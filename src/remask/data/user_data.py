@@ -163,20 +163,18 @@ def image_folder(
         raise DataError(f"channels must be 1 or 3, got {channels}")
     if skip_unreadable is None:
         skip_unreadable = os.environ.get(SKIP_UNREADABLE) == "1"
-    readers = [
-        read(
-            Path(place),
-            labelled=True,
-            size=(size, size) if isinstance(size, int) else size,
-            channels=channels,
-            skip_unreadable=skip_unreadable,
-            same_size=True,
-        )
-        for place in ([path] if isinstance(test, float | int) else [path, test])
-    ]
-    benchmark = _assemble(
-        name, readers[0], test if isinstance(test, float | int) else readers[1], tasks, seed
+    load = partial(
+        read,
+        labelled=True,
+        size=(size, size) if isinstance(size, int) else size,
+        channels=channels,
+        skip_unreadable=skip_unreadable,
+        same_size=True,
     )
+    train = load(Path(path))
+    held = test if isinstance(test, float | int) else load(Path(test))
+    benchmark = _assemble(name, train, held, tasks, seed)
+    readers = [reader for reader in (train, held) if isinstance(reader, SampleReader)]
     if skipped := [str(reader.skipped) for reader in readers if reader.skipped]:
         warnings.warn("\n".join(skipped), UnreadableImageWarning, stacklevel=2)
     return benchmark
@@ -200,13 +198,11 @@ def arrays(
     y_train, x_test, y_test), which are the test data unless `test` is given. Without either, a
     fifth of each class is held out. Raises DataError.
     """
-    reader, held = _read_arrays(train)
-    if isinstance(test, float | int):
-        held = None
-    elif test is not None:
-        held = _read_arrays(test)[0]
-    fraction = test if isinstance(test, float | int) else _FRACTION
-    return _assemble(name, reader, fraction if held is None else held, tasks, seed)
+    readers = _read_arrays(train)
+    held: SampleReader | float = readers[1] if len(readers) > 1 else _FRACTION
+    if test is not None:
+        held = test if isinstance(test, float | int) else _read_arrays(test)[0]
+    return _assemble(name, readers[0], held, tasks, seed)
 
 
 def from_dataset(
@@ -226,40 +222,40 @@ def from_dataset(
     return _assemble(name, read(train, labelled=True), held, tasks, seed)
 
 
-def _read_arrays(source: Arrays) -> tuple[SampleReader, SampleReader | None]:
-    """Return the readers of the data and, for a .npz that has some, of the test data."""
-    if not isinstance(source, str | os.PathLike):
-        if type(source) not in (tuple, list) or len(source) != 2:
-            raise DataError(
-                "give a pair, (inputs, labels), of arrays, tensors or .npy files, or one .npz"
-            )
-        inputs, labels = (
+def _read_arrays(source: Arrays) -> list[SampleReader]:
+    """Return the reader of the data and, for a .npz that has some, that of the test data."""
+    if isinstance(source, tuple | list) and len(source) == 2:
+        pair = [
             load_arrays(users_path(each)) if isinstance(each, str | os.PathLike) else each
             for each in source
-        )
-        if isinstance(inputs, Mapping) or isinstance(labels, Mapping):
+        ]
+        if any(isinstance(each, Mapping) for each in pair):
             raise DataError("give either one .npz or a pair of .npy files")
-        # A copy, so that the caller may change theirs.
-        place = source[0] if isinstance(source[0], str | os.PathLike) else "the arrays"
-        return _array_reader(np.array(as_numpy(inputs)), labels, str(place)), None
+        place = str(source[0]) if isinstance(source[0], str | os.PathLike) else "the arrays"
+        return [_array_reader(pair[0], pair[1], place)]
+    if not isinstance(source, str | os.PathLike):
+        raise DataError(
+            "give a pair, (inputs, labels), of arrays, tensors or .npy files, or one .npz"
+        )
     loaded = load_arrays(users_path(source))
     if not isinstance(loaded, Mapping):
         raise DataError(f"{source} holds one array; give a pair: the inputs and the labels")
-    for inputs_name, labels_name, test_inputs, test_labels in _NPZ_NAMES:
-        if inputs_name in loaded and labels_name in loaded:
-            test = None
+    for inputs, labels, test_inputs, test_labels in _NPZ_NAMES:
+        if inputs in loaded and labels in loaded:
+            found = [_array_reader(loaded[inputs], loaded[labels], str(source))]
             if test_inputs in loaded and test_labels in loaded:
-                test = _array_reader(loaded[test_inputs], loaded[test_labels], f"{source}, test")
-            return _array_reader(loaded[inputs_name], loaded[labels_name], str(source)), test
+                test = loaded[test_inputs], loaded[test_labels]
+                found.append(_array_reader(*test, f"{source}, test"))
+            return found
     raise DataError(
         f"{source} holds {', '.join(sorted(loaded)) or 'nothing'}; expected inputs and labels, "
         f"and optionally test_inputs and test_labels"
     )
 
 
-def _array_reader(inputs: npt.NDArray[Any], labels: Any, what: str) -> SampleReader:
+def _array_reader(inputs: Any, labels: Any, what: str) -> SampleReader:
     try:
-        return ArrayReader(inputs, class_names(labels), what)
+        return ArrayReader(as_numpy(inputs), class_names(labels), what)
     except DataError as error:
         raise DataError(f"{what}: {error}") from error
 
@@ -283,13 +279,13 @@ def _assemble(
                     f"{', '.join(in_order(differing)[:10])}"
                 )
             test_labels = torch.tensor([number_of[each] for each in test_names])
-        else:
-            if not 0 < test < 1:
-                raise DataError(f"{name}: the test fraction must be between 0 and 1, got {test}")
+        elif 0 < test < 1:
             check_share(labels, test, name, classes)
             is_test = held_out(labels, test, seed)
             test_inputs, test_labels = inputs[is_test], labels[is_test]
             inputs, labels = inputs[~is_test], labels[~is_test]
+        else:
+            raise DataError(f"{name}: the test fraction must be between 0 and 1, got {test}")
         return Benchmark(
             name=name,
             train_inputs=inputs,
@@ -309,22 +305,17 @@ def _load(reader: SampleReader) -> tuple[Tensor, list[str]]:
     if reader.format().is_text:
         raise DataError("benchmarks are made of images or arrays, not of texts")
     inputs = as_bytes_or_floats(reader.read_all(), "the inputs")
-    return torch.from_numpy(np.ascontiguousarray(inputs)), reader.names or []
+    return torch.from_numpy(inputs), reader.names or []
 
 
 def _tasks(tasks: TaskList, number_of: Mapping[str, int]) -> Tasks:
     if isinstance(tasks, int):
         return split_classes(len(number_of), tasks)
-
-    def number(given: int | str) -> int:
-        if str(given) in number_of:
-            return number_of[str(given)]
-        if isinstance(given, int):
-            return given
-        raise DataError(f"unknown class {given!r}. Known: {', '.join(number_of)}")
-
-    split = tuple(tuple(map(number, task)) for task in tasks)
-    count = sum(map(len, split))
-    if count != len(number_of):
+    # A number is a class's name if there is such a class, else its label.
+    label_of = {str(label): label for label in range(len(number_of))} | dict(number_of)
+    if unknown := {str(given) for task in tasks for given in task} - label_of.keys():
+        raise DataError(f"unknown class {min(unknown)!r}. Known: {', '.join(number_of)}")
+    split = tuple(tuple(label_of[str(given)] for given in task) for task in tasks)
+    if (count := sum(map(len, split))) != len(number_of):
         raise DataError(f"the tasks hold {count} classes, the data has {len(number_of)}")
     return split

@@ -22,7 +22,7 @@ from rich.text import Text
 
 from remask.config import TrialConfig
 from remask.console import PlainConsole, errors
-from remask.data.downloads import Progress as OnDownload
+from remask.data.sources import Progress as OnDownload
 from remask.engine.measurements import TaskPoint
 from remask.errors import printable
 from remask.experiments.jobs import Advanced, Event, Finished, Job, Logged, Note, PickedUp, Run

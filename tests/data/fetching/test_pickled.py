@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from remask.data.downloads import WrongContentsError
 from remask.data.published import plain_data
+from remask.data.sources import WrongContentsError
 from tests.data.fetching.python2_pickles import (
     BYTES,
     PROTOCOL,

@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from remask.data.downloads import SourceError, WrongContentsError
 from remask.data.published import PIXELS, binary, cifar, idx_files, pickled, png, tiny_imagenet
-from remask.data.sources import ReadFile
+from remask.data.sources import ReadFile, SourceError, WrongContentsError
 from tests.data.fetching.python2_pickles import pickled as python2_pickle
 from tests.data.fetching.toy import BATCH, TOY
 from tests.payload import Payload

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from remask.data import downloads, sources
+from remask.data import sources
 from remask.data.benchmark import load_benchmark
 from remask.data.dataset import fetch
 from remask.data.registry import DATASETS
@@ -169,7 +169,7 @@ def test_a_failing_mirror_is_left_at_once_and_the_next_source_is_used(
 
 
 def test_a_silent_server_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(downloads, "TIMEOUT", 0.1)
+    monkeypatch.setattr(sources, "TIMEOUT", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
         with pytest.raises(DataError, match="timed out"):
@@ -179,13 +179,13 @@ def test_a_silent_server_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_server_that_is_far_too_slow_is_given_up_and_resumed_later(
     server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(downloads, "PATIENCE", -SIZE / 20_000 + 0.2)
+    monkeypatch.setattr(sources, "PATIENCE", -SIZE / 20_000 + 0.2)
     server.drips = FIRST
     start = time.monotonic()
     with pytest.raises(DataError, match="too slow"):
         fetch(toy_dataset(mirror(server)))
     assert time.monotonic() - start < 5
-    monkeypatch.setattr(downloads, "PATIENCE", 60)
+    monkeypatch.setattr(sources, "PATIENCE", 60)
     server.drips = ""
     server.requests.clear()
     fetch(toy_dataset(mirror(server)))
@@ -290,7 +290,7 @@ def test_the_reason_of_a_failing_npm_is_reported(write_npm: Npm, body: str, reas
 @pytest.mark.processes
 def test_an_npm_that_hangs_is_given_up(write_npm: Npm, monkeypatch: pytest.MonkeyPatch) -> None:
     write_npm("time.sleep(60)")
-    monkeypatch.setattr(downloads, "PATIENCE", 0.3)
+    monkeypatch.setattr(sources, "PATIENCE", 0.3)
     with pytest.raises(DataError, match=r"not done after 0\.3"):
         fetch(toy_dataset(npm()))
 
