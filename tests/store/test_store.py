@@ -200,7 +200,10 @@ def test_every_name_of_a_method_finds_its_trials(
         ({"method": "nothing like it"}, "Known: agem, "),
         ({"method": ""}, "unknown method ''"),
         ({"bufer": 200}, "unknown filter 'bufer'; did you mean 'buffer'?"),
-        ({"status": "finnished"}, "unknown status 'finnished'; did you mean 'finished'?"),
+        (
+            {"status": "finnished"},
+            "filter status: 'finnished' is not valid: Input should be 'finished',",
+        ),
         ({"buffer": "many"}, "filter buffer: 'many' is not valid"),
         ({"mask": "low"}, "filter mask: 'low' is not valid"),
         ({"since": "2026"}, "filter since: '2026' is not valid"),

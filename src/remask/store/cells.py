@@ -4,10 +4,10 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import repeat
+from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -34,6 +34,7 @@ SCORES = (
 """The names of all metrics: `class_il_A_T` and so on for the test set, `validation_class_il_A_T`
 and so on for held-out training data, `class_il_min_ACC` and so on for curves, and the calibration
 error."""
+_PLACES = {name: place for place, name in enumerate(SCORES)}
 COSTS = ("seconds", "flops", "memory_bytes")
 """The costs of a trial, by the names of its record's fields."""
 
@@ -85,20 +86,37 @@ def scores(record: TrialRecord) -> dict[str, float]:
 
 def spread(values: Iterable[float]) -> Spread:
     """The mean and population standard deviation; NaN if there are no values."""
-    return spreads(np.array(list(values), np.float64)[:, None])[0]
+    found = np.array(list(values), np.float64)
+    (mean,), (std,) = _moments(found[:, None])
+    return Spread(float(mean), float(std), len(found))
 
 
-def spreads(values: NDArray[np.float64]) -> list[Spread]:
-    """The mean and population standard deviation over trials, [trials, N] -> N of them."""
-    trials, number = values.shape
-    if not trials:
-        return [Spread(math.nan, math.nan, 0)] * number
+def _moments(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Means and population standard deviations over trials, [trials, N] -> [N] each."""
     # NumPy adds up contiguous rows as it adds up one row alone: the same bits.
     rows = np.ascontiguousarray(values.T)
-    means = np.add.reduce(rows, axis=1) / trials  # much faster than `mean` and `std`
-    rest = rows - means[:, None]
-    stds = np.sqrt(np.add.reduce(rest * rest, axis=1) / trials)
-    return list(map(Spread, means.tolist(), stds.tolist(), repeat(trials)))
+    with np.errstate(invalid="ignore"):  # 0 / 0 without trials
+        means = np.add.reduce(rows, axis=1) / len(values)  # much faster than `mean` and `std`
+        rest = rows - means[:, None]
+        return means, np.sqrt(np.add.reduce(rest * rest, axis=1) / len(values))
+
+
+class Spreads(Mapping[str, Spread]):
+    """The spread of each metric, from the metrics of trials [trials, SCORES]."""
+
+    def __init__(self, scores: NDArray[np.float64]) -> None:
+        self._means, self._stds = _moments(scores)
+        self._trials = len(scores)
+
+    def __getitem__(self, metric: str) -> Spread:
+        place = _PLACES[metric]
+        return Spread(float(self._means[place]), float(self._stds[place]), self._trials)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(SCORES)
+
+    def __len__(self) -> int:
+        return len(SCORES)
 
 
 class TrialSummary(NamedTuple):
@@ -129,7 +147,7 @@ class TrialSummary(NamedTuple):
     @property
     def scores(self) -> dict[str, float]:
         """All metrics by name; NaN where one is not defined."""
-        return dict(zip(SCORES, _unpack([self.packed])[0].tolist(), strict=True))
+        return dict(zip(SCORES, _unpack([self])[0].tolist(), strict=True))
 
     @property
     def system(self) -> str:
@@ -161,9 +179,10 @@ def summary_of(record: TrialRecord) -> TrialSummary:
     )
 
 
-def _unpack(trials: Sequence[bytes]) -> NDArray[np.float64]:
+def _unpack(trials: Sequence[TrialSummary]) -> NDArray[np.float64]:
     """The metrics of trials, [trials, SCORES]."""
-    return np.frombuffer(b"".join(trials), "<f8").reshape(-1, len(SCORES))
+    packed = b"".join([trial.packed for trial in trials])
+    return np.frombuffer(packed, "<f8").reshape(-1, len(SCORES))
 
 
 @lru_cache(maxsize=256)
@@ -238,18 +257,15 @@ class Cell:
         """The names of the classes, by label; None if no trial finished."""
         return self.finished[0].class_names if self.finished else None
 
-    @cached_property
-    def _scores(self) -> NDArray[np.float64]:
-        return _unpack([trial.packed for trial in self._finished])
-
     def values(self, metric: str) -> list[float]:
         """A metric of each finished trial, by seed; NaN where it is not defined."""
-        return [float(value) for value in self._scores[:, SCORES.index(metric)]]
+        column: list[float] = _unpack(self._finished)[:, _PLACES[metric]].tolist()
+        return column
 
     @cached_property
-    def spreads(self) -> dict[str, Spread]:
+    def spreads(self) -> Mapping[str, Spread]:
         """Every metric by name; NaN where none was measured."""
-        return dict(zip(SCORES, spreads(self._scores), strict=True))
+        return Spreads(_unpack(self._finished))
 
     @cached_property
     def costs(self) -> dict[str, Spread]:
@@ -271,60 +287,57 @@ class Cell:
         }
 
 
-_Trial = tuple[TrialSummary, TrialRecord | None]
-
-
 def summarise(trials: Iterable[TrialRecord | TrialSummary]) -> list[Cell]:
     """Group the trials into cells, ordered by benchmark, method, mask, buffer and the rest.
 
     Trials of one config that have not learnt the same, because a custom benchmark was changed,
     are separate cells with different labels.
     """
-    pairs = (
-        (one, None) if isinstance(one, TrialSummary) else (summary_of(one), one) for one in trials
-    )
-    groups = grouped(pairs, lambda trial: trial[0].cell)
-    by_config = sorted(
-        ((cell_config(cell), group) for cell, group in groups.items()),
-        key=lambda one: _order(one[0]),
-    )
-    titles = {config: _own_title(group) for config, group in by_config}
-    labels = cell_labels(list(titles), titles)
+    summaries: list[TrialSummary] = []
+    records: dict[str, TrialRecord] = {}
+    for trial in trials:
+        if isinstance(trial, TrialRecord):
+            records[trial.config_hash] = trial
+            trial = summary_of(trial)
+        summaries.append(trial)
+    groups = grouped(summaries, lambda trial: trial.cell)
+    by_config = {cell_config(cell): group for cell, group in groups.items()}
+    configs = sorted(by_config, key=_order)
+    titles = {config: _own_title(group) for config, group in by_config.items()}
     return [
         Cell(
             config,
             label + suffix,
-            tuple(summary for summary, _ in alike),
-            tuple(record for _, record in alike if record is not None),
+            tuple(alike),
+            tuple(records[trial.config_hash] for trial in alike if trial.config_hash in records),
         )
-        for (config, group), label in zip(by_config, labels, strict=True)
-        for suffix, alike in _versions(group)
+        for config, label in zip(configs, cell_labels(configs, titles), strict=True)
+        for suffix, alike in _versions(by_config[config])
     ]
 
 
-def _versions(trials: Sequence[_Trial]) -> list[tuple[str, list[_Trial]]]:
+def _versions(trials: Sequence[TrialSummary]) -> list[tuple[str, list[TrialSummary]]]:
     """Groups of trials of one config that have learnt the same, with suffixes of their labels."""
-    by_age = sorted(trials, key=lambda trial: trial[0].created)
-    known = (trial for trial in by_age if trial[0].num_tasks)
-    groups = list(grouped(known, lambda trial: trial[0].learnt).values()) or [[]]
+    by_age = sorted(trials, key=attrgetter("created"))
+    known = (trial for trial in by_age if trial.num_tasks)
+    groups = list(grouped(known, attrgetter("learnt")).values()) or [[]]
     # Trials that failed have learnt nothing; they are counted with the newest ones.
-    groups[-1] += [trial for trial in by_age if not trial[0].num_tasks]
+    groups[-1] += [trial for trial in by_age if not trial.num_tasks]
     for group in groups:
-        group.sort(key=lambda trial: trial[0].seed)
+        group.sort(key=attrgetter("seed"))
     if len(groups) == 1:
         return [("", groups[0])]
-    labels = [f", {max(trial[0].num_tasks for trial in group)} tasks" for group in groups]
-    numbers = [labels[:place].count(label) + 1 for place, label in enumerate(labels)]
+    labels = [f", {max(trial.num_tasks for trial in group)} tasks" for group in groups]
     return [
-        (f"{label} ({number})" if labels.count(label) > 1 else label, group)
-        for label, number, group in zip(labels, numbers, groups, strict=True)
+        (f"{label} ({labels[: n + 1].count(label)})" if labels.count(label) > 1 else label, group)
+        for n, (label, group) in enumerate(zip(labels, groups, strict=True))
     ]
 
 
-def _own_title(trials: Iterable[_Trial]) -> str | None:
+def _own_title(trials: Iterable[TrialSummary]) -> str | None:
     """The title in the latest trial that has one: a failed one has none."""
-    titled = [summary for summary, _ in trials if summary.title is not None]
-    return max(titled, key=lambda trial: trial.created).title if titled else None
+    titled = [trial for trial in trials if trial.title is not None]
+    return max(titled, key=attrgetter("created")).title if titled else None
 
 
 def cell_labels(

@@ -109,15 +109,14 @@ def open_database(
     With `create`, a missing store is made with `schema`, and a read-only one is refused.
     """
     try:
-        size = _size(path)
         if create:
             remove_stale_temporaries(path.resolve().parent)
-        if not size and not create:
-            raise NoResultsError(
-                f"there are no results at {path}: no such file, or an empty one. Run trials first, "
-                f"or name another file with --store."
-            )
-        if not size:
+        if not _size(path):
+            if not create:
+                raise NoResultsError(
+                    f"there are no results at {path}: no such file, or an empty one. Run trials "
+                    f"first, or name another file with --store."
+                )
             _create(path, schema)
     except OSError as error:
         raise StoreError(
@@ -156,20 +155,6 @@ def check_pages(connection: sqlite3.Connection, path: Path, check: str) -> None:
     complaint = connection.execute(f"PRAGMA {check}(1)").fetchone()[0]
     if complaint != "ok":
         raise _damaged(path, complaint)
-
-
-@contextmanager
-def writing(connection: sqlite3.Connection) -> Iterator[None]:
-    """A transaction that holds the write lock from its start; all of it happens, or nothing."""
-    # IMMEDIATE: a lock taken at the first write could fail after we have read.
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def _open(path: Path, mode: str, timeout: float) -> sqlite3.Connection:

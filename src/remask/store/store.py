@@ -7,6 +7,7 @@ the record as JSON. An index holds all but the details, so a list reads the inde
 import hashlib
 import json
 import sqlite3
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
@@ -30,7 +31,6 @@ from remask.store.database import (
     explained,
     identity,
     open_database,
-    writing,
 )
 from remask.store.filters import where
 
@@ -189,8 +189,10 @@ class Store:
     def checked(self, damaged: list[StoreError] | None = None) -> Iterator[TrialRecord]:
         """Read all trials as `records` does, and check every column and every page."""
         yield from self._read(_SELECT, None, partial(_checked_record, path=self.path), damaged)
-        with _collected(damaged):
+        try:
             check_pages(self._connection, self.path, "integrity_check")
+        except StoreError as error:
+            _collect(error, damaged)
 
     def count(self, filters: _Filters | None = None) -> int:
         """The number of trials that pass the filters of `records`."""
@@ -204,7 +206,9 @@ class Store:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        with explained(self.path), writing(self._connection):
+        with explained(self.path), self._connection:
+            # IMMEDIATE: a lock taken at the first write could fail after we have read.
+            self._connection.execute("BEGIN IMMEDIATE")
             yield
         self.check_in_place()
 
@@ -234,21 +238,21 @@ class Store:
                 closing(connect(self.path, self._timeout, mode)) as connection,
             ):
                 for row in connection.execute(f"{select} WHERE {condition} {_ORDERED}", parameters):
-                    with _collected(damaged):
-                        yield convert(row)
+                    try:
+                        converted = convert(row)
+                    except StoreError as error:
+                        _collect(error, damaged)
+                    else:
+                        yield converted
 
         return found()
 
 
-@contextmanager
-def _collected(damaged: list[StoreError] | None) -> Iterator[None]:
-    """Append a StoreError to `damaged`; without the list, it is raised."""
-    try:
-        yield
-    except StoreError as error:
-        if damaged is None:
-            raise
-        damaged.append(error)
+def _collect(error: StoreError, damaged: list[StoreError] | None) -> None:
+    """Append the error to `damaged`; without the list, raise it."""
+    if damaged is None:
+        raise error
+    damaged.append(error)
 
 
 def to_row(record: TrialRecord) -> _Row:
@@ -269,7 +273,8 @@ def _summary_from(row: _Row, path: Path) -> TrialSummary:
     try:
         if row[-1] != _digest(row[:-1]):
             raise ValueError("its contents do not match its digest")
-        summary = TrialSummary(*row[:-2])
+        *plain, cell, packed, _, _ = row
+        summary = TrialSummary(*(*plain, sys.intern(cell), packed))
         if len(summary.packed) != 8 * len(SCORES):
             raise ValueError(f"it has not {len(SCORES)} metrics")
         cell_config(summary.cell)
