@@ -34,9 +34,8 @@ from remask.data.sources import (
     opened,
     users_path,
 )
-from remask.errors import DataError
+from remask.errors import DataError, describe_errors
 from remask.files import AnyPath, Lock
-from remask.setting_types import describe_errors
 
 Arrays = Mapping[str, npt.NDArray[np.uint8]]
 """train_images, train_labels, test_images, test_labels."""
