@@ -278,9 +278,7 @@ BAD = {
     "raises": '"""A module."""\n\nraise RuntimeError("boom")\n',
     "unfinished": "def build(\n",
     "needs": "import not_installed_anywhere\n",
-    "bytes": "x = 1\0\n",
     "nets": """\
-import torch
 from torch import nn
 
 def no_arguments():
@@ -294,13 +292,6 @@ def text(shape, classes):
 
 def one_too_many(shape, classes):
     return nn.Sequential(nn.Flatten(), nn.Linear(64, classes + 1))
-
-class Narrow(nn.Module):
-    def forward(self, inputs):
-        return nn.functional.linear(inputs, torch.zeros(3, 3))
-
-def narrow(shape, classes):
-    return Narrow()
 """,
     "methods": """\
 from remask import Method
@@ -314,9 +305,6 @@ class NoLoss(Method):
     "data": """\
 from remask.data import arrays
 from pathlib import Path
-
-def takes(path):
-    return None
 
 def nothing():
     return None
@@ -340,25 +328,19 @@ OWN_METHOD = ("--method", "my_method:WeightedReplay")
         (["--net", "raises:build"], "RuntimeError: boom (at {here}/raises.py:3)"),
         (["--net", "unfinished:build"], "(at {here}/unfinished.py:1)"),
         (["--net", "needs:build"], "'not_installed_anywhere' (at {here}/needs.py:1)"),
-        (["--net", "bytes:build"], "the module of the net 'bytes:build' failed: SyntaxError"),
         (["--net", "nets:nothing"], "{here}/nets.py has no 'nothing'"),
         (["--net", "nets:no_arguments"], "nets:no_arguments((1, 8, 8), 10) failed: TypeError"),
-        (["--net", "nets:raising"], "KeyError: 'width' (at {here}/nets.py:8)"),
+        (["--net", "nets:raising"], "KeyError: 'width' (at {here}/nets.py:7)"),
         (["--net", "nets:text"], "must return an nn.Module, not 'a net'"),
         (["--net", "nets:one_too_many"], "to logits [2, 10], got [2, 11]"),
-        (["--net", "nets:narrow"], "(at {here}/nets.py:18)"),
         (["--method", "methods:NoMethod"], "must be a class derived from remask.Method"),
         (["--method", "methods:NoLoss"], "must define loss"),
-        (["--benchmark", "data:takes", *DATA], "data:takes() failed: TypeError"),
         (["--benchmark", "data:nothing", *DATA], "must return a remask.Benchmark, not None"),
-        (["--benchmark", "data:raising", *DATA], "KeyError: 'gone' (at {here}/data.py:11)"),
+        (["--benchmark", "data:raising", *DATA], "KeyError: 'gone' (at {here}/data.py:8)"),
         (["--benchmark", "data:missing_file", *DATA], "cannot read nowhere.npz"),
         (["--benchmark", "data:nothing"], "set lr, batch, epochs, replay_batch"),
-        (["--benchmark", "data:nothing", "--method", "sgd", "--lr", "1"], "set batch, epochs"),
         (["--benchmark", "my_data:photos", *DATA, "--data", "photos"], "`data` is for"),
         ([*OWN_METHOD, "--weight", "pats=2"], "no weight 'pats'; did you mean 'past'?"),
-        ([*OWN_METHOD, "--weight", "past=two"], "invalid weight 'past=two'"),
-        ([*OWN_METHOD, "--weight", "past"], "invalid weight 'past'"),
         ([*OWN_METHOD, "--weight", "past=nan"], "past must be finite"),
         (["--method", "er", "--weight", "past=2"], "ER has no weight 'past'"),
     ],

@@ -2,11 +2,7 @@
 
 import inspect
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +20,6 @@ from remask.experiments.results import Results
 from remask.store.filters import FILTERS
 from tests.cli.settings_page import PAGE, with_tables
 from tests.command_line import CommandLine
-
-SOURCE = Path(package.__file__).parent
 
 
 def _names_in_help(text: str) -> set[str]:
@@ -108,76 +102,3 @@ def test_an_odd_value_is_taken_or_refused_with_a_message_that_names_it(
         assert "bug in remask" not in answer.text, (value, answer.text)
         common = (name, name.replace("_", "-"), "comma-separated")
         assert answer.code == 0 or any(word in answer.text for word in common), answer.text
-
-
-# ---- One line more -------------------------------------------------------------------------------
-
-_SCRIPT = """
-import sys
-from pathlib import Path
-import remask
-from remask.experiments.results import rerun_command
-from remask.cli.trials import RUN_OPTIONS, SETTINGS
-from remask.cli import main
-from remask.store import Store
-from tests.cli.settings_page import table
-
-assert Path(remask.__file__).is_relative_to(sys.argv[1]), remask.__file__
-assert "| `--momentum X` | `momentum` | Share of the last step. |" in table(SETTINGS)
-assert "| `--patience N` | `patience` | Hours to wait. Default: 3. |" in table(RUN_OPTIONS)
-how = {"store": "a.db", "workers": 1, "progress": False, "patience": 5}
-common = {"epochs": 1, "limit": 3, "trials": 1}
-(record,) = remask.run("split-digits", "sgd", momentum=0.5, **common, **how)
-assert record.config.momentum == 0.5
-(record,) = remask.sweep({"method": "sgd", **common, "grid": {"momentum": [0.25]}}, **how)
-assert record.config.momentum == 0.25
-Path("run.toml").write_text("momentum = 0.125\\nepochs = 1\\nlimit = 3\\ntrials = 1\\n")
-for more in ([], ["--momentum", "0.0625"], ["--momentum", "2"]):
-    sys.argv[1:] = ["run", "--config", "run.toml", "--method", "sgd", "--store", "a.db",
-                    "--workers", "1", "--patience", "2", *more]
-    try:
-        main()
-    except SystemExit as leaving:
-        print(more, leaving.code)
-with Store("a.db") as store:
-    print(sorted(record.config.momentum for record in store.records()))
-    commands = [rerun_command(record.config, [0]) for record in store.records()]
-    print([command for command in commands if "--momentum 0.125" in command])
-"""
-
-
-@pytest.mark.processes
-def test_a_new_setting_is_one_line(tmp_path: Path) -> None:
-    """The line is written into a copy of the source, and everything else follows."""
-    shutil.copytree(SOURCE, tmp_path / "src" / "remask", ignore=shutil.ignore_patterns("__pyc*"))
-    _add_line(
-        tmp_path / "src" / "remask" / "config.py",
-        "    lr: float = ",
-        '    momentum: float = Field(0.0, ge=0, lt=1, description="Share of the last step.")\n',
-    )
-    _add_line(
-        tmp_path / "src" / "remask" / "experiments" / "options.py",
-        "    device: str = ",
-        '    patience: int = Field(3, ge=1, description="Hours to wait.")\n',
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", _SCRIPT, str(tmp_path / "src")],
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(tmp_path / "src"), str(PAGE.parents[1])]),
-            "OMP_NUM_THREADS": "1",
-        },
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "[0.0625, 0.125, 0.25, 0.5]" in done.stdout
-    assert "momentum = 2.0: should be less than 1" in done.stderr
-    assert "--momentum 0.125" in done.stdout
-
-
-def _add_line(file: Path, before: str, line: str) -> None:
-    text = file.read_text("utf-8")
-    assert text.count(before) == 1, before
-    file.write_text(text.replace(before, line + before), "utf-8")

@@ -1,7 +1,6 @@
 """A Ray cluster of several nodes on this machine, and trials to run on it."""
 
 import os
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -9,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests.runs.disturbances import children_of, command_of
 
 HOST = "127.0.0.2"  # Ray takes 127.0.0.1 for another name of the machine's address in its network
 _NODE = {
@@ -37,20 +34,8 @@ class Nodes:
         """As if it were unplugged: its processes get no word of it."""
         self._cluster.remove_node(node, allow_graceful=False)
 
-    def kill_actor(self, name: str) -> list[int]:
-        """Kill the processes of Ray actors of this class that this process's nodes have started."""
-        killed = [pid for pid in _descendants(os.getpid()) if f"ray::{name}" in command_of(pid)]
-        for pid in killed:
-            os.kill(pid, signal.SIGKILL)
-        return killed
-
     def shut_down(self) -> None:
         self._cluster.shutdown()
-
-
-def _descendants(pid: int) -> list[int]:
-    children = children_of(pid)
-    return children + [each for child in children for each in _descendants(child)]
 
 
 @contextmanager

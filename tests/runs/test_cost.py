@@ -51,35 +51,6 @@ def test_the_cost_of_a_trial_can_be_worked_out_by_hand() -> None:
     assert cost.flops == forward * (3 * cost.passes.trained + cost.passes.evaluated)
 
 
-def test_merging_costs_a_comparison_with_the_places_of_a_window() -> None:
-    def flops(memory: str, buffer: int) -> float:
-        (config,) = trial_configs(
-            benchmark="split-mnist",
-            method="er",
-            buffer=buffer,
-            seeds=[0],
-            overrides={"memory": memory},
-        )
-        return cost_of(config).flops
-
-    for buffer, places in ((200, 200), (500, 256), (5120, 0)):  # 5120 of 60,000 are not sparse
-        more = flops("merging", buffer) - flops("reservoir", buffer)
-        assert more == pytest.approx(6000 * 2 * 10 * places * 784)
-
-
-def test_a_tenth_of_the_data_takes_a_tenth_of_the_steps() -> None:
-    def steps(share: float) -> int:
-        (config,) = trial_configs(
-            benchmark="split-cifar10",
-            method="er",
-            seeds=[0],
-            overrides={"protocol": "online", "share": share},
-        )
-        return cost_of(config).steps
-
-    assert (steps(1.0), steps(0.1)) == (5000, 500)
-
-
 def test_a_draw_is_no_larger_than_the_memory() -> None:
     (config,) = trial_configs(benchmark="split-mnist", method="derpp", buffer=10, seeds=[0])
     assert config.replay_batch > 10

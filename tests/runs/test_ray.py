@@ -11,7 +11,7 @@ import pytest
 import remask as public
 from remask.errors import Stopped
 from remask.experiments import Ray, RunOptions, ThisProcess
-from remask.experiments.jobs import Advanced, Failed, Note, unfinished_runs
+from remask.experiments.jobs import Advanced, Note, unfinished_runs
 from remask.experiments.plans import rates_of
 from remask.experiments.ray_cluster import ClusterError
 from remask.machine import StopRequest
@@ -164,33 +164,6 @@ def test_a_stop_saves_everything_and_the_run_goes_on(
             if isinstance(event, Advanced):
                 first.setdefault(event.job, event.steps_done)
         assert max(first.values()) > 20
-        assert shown(store) == long_expected
-
-
-def test_a_stop_flag_whose_process_is_killed_stops_nothing_and_still_can(
-    cluster: Nodes, tmp_path: Path, long_expected: list[object]
-) -> None:
-    killed: list[int] = []
-    stop = StopRequest()
-    with Store(tmp_path / "results.db") as store:
-        run = planned(store, LONG)
-        steps: dict[str, int] = {}
-        with pytest.raises(Stopped) as caught:  # noqa: PT012
-            for event in events_of(store, run, Ray(cluster.address), stop=stop):
-                assert not isinstance(event, Failed | Note), event
-                if isinstance(event, Advanced):
-                    steps[event.job] = event.steps_done
-                    if not killed and len(steps) == 2:
-                        killed = cluster.kill_actor("StopFlag")
-                        at_kill = dict(steps)
-                    # Much later: a stack that took the death for a stop would have ended.
-                    elif killed and min(steps[job] - at_kill[job] for job in steps) > 100:
-                        stop.signal = signal.SIGINT
-        assert len(killed) == 1
-        assert caught.value.unsaved == []
-        (run,) = unfinished_runs(store.path)
-        for _ in events_of(store, run, Ray(cluster.address)):
-            pass
         assert shown(store) == long_expected
 
 

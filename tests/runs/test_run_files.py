@@ -188,17 +188,6 @@ def test_the_checkpoints_of_another_job_are_refused_and_not_gone_on_from(
     assert _rows(remask.store) == whole
 
 
-def test_what_a_process_left_that_died_while_it_removed_its_run_is_removed(tmp_path: Path) -> None:
-    path = tmp_path / "results.db"
-    run = _stopped(path)
-    with Store(path) as store:
-        _finish(store, _planned(store))
-        (run.folder / "checkpoints").mkdir(parents=True)
-        (run.folder / "checkpoints" / "checkpoint-00000001.safetensors").touch()
-        assert _plan(store, TRIALS) is None
-    assert not run.folder.exists()
-
-
 def test_a_plan_of_which_others_have_stored_everything_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "results.db"
     with Store(path) as store:
@@ -208,15 +197,6 @@ def test_a_plan_of_which_others_have_stored_everything_is_removed(tmp_path: Path
         assert all_of_them is not None
         _finish(store, all_of_them)
         assert _plan(store, 2) is None
-    assert [path.name for path in (tmp_path / "results.db.runs").iterdir()] == ["claims"]
-
-
-def test_a_run_that_another_process_has_finished_meanwhile_leaves_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "results.db"
-    with Store(path) as store:
-        run = _planned(store)
-        _finish(store, run)
-        _finish(store, run)  # planned before the other one had finished
     assert [path.name for path in (tmp_path / "results.db.runs").iterdir()] == ["claims"]
 
 
