@@ -213,11 +213,6 @@ def test_a_defect_is_found_with_advice(method: type[Method], check: str, says: s
         assert next(iter(failed)) == check  # what comes before it is in order
 
 
-def test_what_follows_a_loss_that_fails_is_not_checked() -> None:
-    findings = check_method(OneNumber)
-    assert [f.outcome for f in findings] == ["failed"] + ["not checked"] * (len(CHECKS) - 1)
-
-
 def test_a_host_that_is_asked_with_a_reason_is_no_failure() -> None:
     class WithReason(Asks):
         works_on_host = "it counts there"

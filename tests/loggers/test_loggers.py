@@ -122,18 +122,11 @@ def test_json_lines_have_the_settings_of_a_trial_once_and_no_nan(tmp_path: Path)
 NOT_LOGS = [
     b"my thesis",
     b"my thesis\nand more of it\n",
-    b"my thesis\nand more of it",
-    b"\n",
-    b"{}",
-    b'{"title": "my thesis"}',
     b'{"trial": "my trial", "event": "my thesis"}',
-    b"trial,error\n",
     b"SQLite format 3\x00",
     b"\xff\xfe",
     b"trial,event,step,task,name,value\n\n",
-    b"trial,event,step,task,name,value\na,b,1,1,loss,0.5\n",
-    b'{"trial": "a", "event": "step", "step": 1}\nmy thesis',
-    b'{"trial": "a", "event": "my thesis", "step": 1}\n',
+    b'{"event": "log", "version": 1}\nmy thesis\n',
 ]
 
 

@@ -36,15 +36,7 @@ pytestmark = [
     pytest.mark.processes,
     pytest.mark.skipif(_CHROMIUM is None, reason="no Chromium found; REMASK_CHROMIUM can name one"),
 ]
-_ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+_ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking"]
 MINUS, MISSING = "\N{MINUS SIGN}", "\N{EN DASH}"  # as the page writes them
 DIALOG_IS_OPEN = "document.querySelector('dialog').open"
 TIP_IS_HIDDEN = "document.getElementById('tip').hidden"

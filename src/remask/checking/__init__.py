@@ -13,6 +13,7 @@ from remask.checking.subject import (
     close,
     copied,
     different,
+    finished,
     of_trials,
     same_bits,
     same_value,
@@ -81,7 +82,7 @@ def _loss(subject: Subject) -> str:
     next(stack.run())
     after = stack.state()
     if trains and any(at is not None for at in stack.diverged_at):
-        raise MethodError("the very first loss is not a number; look for log(0), 0/0, inf - inf")
+        raise MethodError("the first loss is not a number; look for log(0), 0/0, inf - inf")
     for trial in range(len(subject.configs)):
         if any(not torch.equal(after[name][trial], old[trial]) for name, old in before.items()):
             continue
@@ -123,9 +124,7 @@ def _resume(subject: Subject) -> str:
         before = moment.scores
         if before is not None and not same_bits(before, stack.scores(subject.inputs, 0)):
             raise MethodError(f"{where}, it predicts differently. {_hint(subject)}")
-        for _ in stack.run():
-            pass
-        if odd := different(subject.expected, stack.state()):
+        if odd := different(subject.expected, finished(stack)):
             raise MethodError(
                 f"{where}, the run ends differently, in {some(odd)}. {_hint(subject)}"
             )

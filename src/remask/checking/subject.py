@@ -107,10 +107,7 @@ class Subject:
 
     def end(self, configs: list[TrialConfig] | None = None) -> State:
         """The state after a whole run."""
-        stack = self.stack(configs)
-        for _ in stack.run():
-            pass
-        return copied(stack)
+        return finished(self.stack(configs))
 
     @cached_property
     def run(self) -> tuple[TrialStack, list[Moment]]:
@@ -136,6 +133,13 @@ class Subject:
         stack.restore(moment.state, moment.position)
 
 
+def finished(stack: TrialStack) -> State:
+    """Run a stack to its end, and return its state."""
+    for _ in stack.run():
+        pass
+    return copied(stack)
+
+
 def copied(stack: TrialStack) -> State:
     """A copy of the state of a stack."""
     return {name: tensor.detach().clone() for name, tensor in stack.state().items()}
@@ -143,12 +147,9 @@ def copied(stack: TrialStack) -> State:
 
 def of_trials(state: State, trials: int, chosen: slice) -> State:
     """The part of some trials of a state; memories are [S * M, ...], other tensors [S, ...]."""
-    return {
-        name: (
-            tensor.view(trials, -1, *tensor.shape[1:]) if name.startswith("memory/") else tensor
-        )[chosen]
-        for name, tensor in state.items()
-    }
+    samples = {n: t for n, t in state.items() if n.startswith("memory/")}
+    by_trial = {n: t.view(trials, -1, *t.shape[1:]) for n, t in samples.items()}
+    return {name: tensor[chosen] for name, tensor in {**state, **by_trial}.items()}
 
 
 def different(one: State, other: State) -> list[str]:

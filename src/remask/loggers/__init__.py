@@ -11,11 +11,11 @@ from remask.own_code import failure_of, import_own, names_own_code, own_place
 Setting = str | int | float | bool | None
 """The value of a trial's setting; no number is infinite."""
 _KINDS = {
-    "csv": ("files", "CsvLogger", ""),
-    "jsonl": ("files", "JsonLinesLogger", ""),
-    "tensorboard": ("trackers", "TensorBoardLogger", "tensorboard"),
-    "wandb": ("trackers", "WandbLogger", "wandb"),
-    "mlflow": ("trackers", "MlflowLogger", "mlflow-skinny"),
+    "csv": ("CsvLogger", ""),
+    "jsonl": ("JsonLinesLogger", ""),
+    "tensorboard": ("TensorBoardLogger", "tensorboard"),
+    "wandb": ("WandbLogger", "wandb"),
+    "mlflow": ("MlflowLogger", "mlflow-skinny"),
 }
 
 
@@ -135,8 +135,8 @@ def open_logger(place: str) -> Logger:
     """
     kind, _, target = place.partition(":")
     if kind in _KINDS:
-        module, name, package = _KINDS[kind]
-        make: Callable[[str], Logger] = getattr(import_module(f"remask.loggers.{module}"), name)
+        name, package = _KINDS[kind]
+        make: Callable[[str], Logger] = getattr(import_module("remask.loggers.kinds"), name)
         try:
             return make(target)
         except ImportError as error:

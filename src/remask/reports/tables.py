@@ -27,17 +27,10 @@ from remask.store.cells import Cell, Spread, grouped, write_spread
 
 _DATA = ("benchmark", "tasks", "class_order", "limit", "blur", "share", "validation")
 """The settings that determine what there is to learn."""
-_TESTED = (
-    ("Class-IL A_T", "class_il_A_T"),
-    ("F_T", "class_il_F_T"),
-    ("Task-IL A_T", "task_il_A_T"),
-    ("F_T", "task_il_F_T"),
-)
-_VALIDATED = (
-    *((f"test\n{heading}", measure) for heading, measure in _TESTED),
-    ("validation\nClass-IL A_T", "validation_class_il_A_T"),
-    ("validation\nTask-IL A_T", "validation_task_il_A_T"),
-)
+_TESTED = [(title if "A_T" in title else "F_T", name) for name, title in MEASURES.items()]
+_VALIDATED = [(f"test\n{heading}", name) for heading, name in _TESTED] + [
+    (title.replace(" ", "\n", 1), name) for name, title in VALIDATION_MEASURES.items()
+]
 _CURVES = {
     "A_T": "class_il_A_T",
     "min-ACC": "class_il_min_ACC",

@@ -17,7 +17,6 @@ from remask.outputs import write_output
 from remask.reports.comparison import ComparedCell
 from remask.reports.figures.description import Figure, Row, Systems, buffer_name, families
 from remask.reports.figures.drawing import draw, rendered
-from remask.reports.figures.steps import losses_figure, within_tasks_figure
 from remask.reports.figures.sweeps import (
     mask_figure,
     plane_figure,
@@ -28,7 +27,9 @@ from remask.reports.figures.tasks import (
     accuracy_figure,
     confidence_figure,
     confusion_figure,
+    losses_figure,
     matrices_figure,
+    within_tasks_figure,
 )
 from remask.reports.measures import SETTINGS
 from remask.store.cells import Cell, grouped
