@@ -32,7 +32,7 @@ def test_every_method_of_remask_passes(method: str, monkeypatch: pytest.MonkeyPa
     findings = check_method(method)
     assert not failures(findings)
     left_out = {finding.check for finding in findings if finding.outcome == "not checked"}
-    # PNN knows laterals for few nets; where a step needs the host, the method says why.
+    # PNN supports few nets; a method whose step needs the host states why.
     allowed = {"any net"} if method == "pnn" else set()
     assert left_out <= (allowed | {"device"} if METHODS[method].works_on_host else allowed)
 
@@ -47,7 +47,7 @@ def test_a_check_runs_on_nets_and_data_of_ones_own(
 
 
 class Sound(ER):
-    """Uses about everything that a method may."""
+    """Uses nearly everything that a method may use."""
 
     name = "sound"
     weights: ClassVar = {"pull": 0.1}
@@ -152,21 +152,21 @@ class Shared(ER):
         return own / own.detach().mean()
 
 
-class Panics(ER):
-    """Where a gradient is not finite anywhere, nobody moves; on the device, without a word."""
+class FreezesAll(ER):
+    """Skips the step of all trials if the gradient of one is not finite."""
 
     def adjust_gradients(self, step: Step, gradients: Gradients) -> Gradients:
         fine = torch.stack([gradient.isfinite().all() for gradient in gradients.values()]).all()
         return {name: torch.where(fine, g, torch.zeros_like(g)) for name, g in gradients.items()}
 
 
-class KnowsTheNet(ER):
+class DependsOnTheNet(ER):
     def loss(self, step: Step) -> Tensor:
         plain = type(self.context.net.module) is nn.Sequential
         return super().loss(step) * (1 if plain else 2)
 
 
-class SaysOtherwise(ER):
+class WrongPredictor(ER):
     def scores(self, inputs: Tensor, task: int) -> Tensor:
         return -self.context.net.predict(inputs)
 
@@ -175,7 +175,7 @@ class SaysOtherwise(ER):
         return net
 
 
-class Asks(ER):
+class ReadsValues(ER):
     def loss(self, step: Step) -> Tensor:
         return super().loss(step) * (1 + step.stream.inputs[0, 0].sum().item() * 0)
 
@@ -187,7 +187,7 @@ class Mixes(ER):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("method", "check", "says"),
+    ("method", "check", "message"),
     [
         (OneNumber, "loss", "one entry"),
         (Nowhere, "loss", "moved nothing"),
@@ -198,23 +198,23 @@ class Mixes(ER):
         (ForgetsWhatItPredictsWith, "resume", "predicts differently. Not saved, but changed: off"),
         (Grows, "resume", "method/norms must be [S, ...] and of one shape"),
         (Shared, "stacking", "over the first axis, S"),
-        (Panics, "neighbours", "when one trial diverges, others change"),
-        (KnowsTheNet, "any net", "plain and wrapped in a class, takes different steps"),
-        (SaysOtherwise, "prediction", "`predictor` must compute the same as `scores`"),
-        (Asks, "device", f"{__file__}:"),
+        (FreezesAll, "neighbours", "when one trial diverges, others change"),
+        (DependsOnTheNet, "any net", "plain and wrapped in a class, takes different steps"),
+        (WrongPredictor, "prediction", "`predictor` must compute the same as `scores`"),
+        (ReadsValues, "device", f"{__file__}:"),
         (Mixes, "device", "create its tensors on self.context.device"),
     ],
 )  # fmt: skip
-def test_a_defect_is_found_with_advice(method: type[Method], check: str, says: str) -> None:
+def test_a_defect_is_found_with_advice(method: type[Method], check: str, message: str) -> None:
     failed = failures(check_method(method))
     assert check in failed, failed
-    assert says in failed[check]
+    assert message in failed[check]
     if check != "loss":
         assert next(iter(failed)) == check  # what comes before it is in order
 
 
-def test_a_host_that_is_asked_with_a_reason_is_no_failure() -> None:
-    class WithReason(Asks):
+def test_reading_values_with_a_reason_is_not_a_failure() -> None:
+    class WithReason(ReadsValues):
         works_on_host = "it counts there"
 
     (finding,) = (f for f in check_method(WithReason) if f.check == "device")

@@ -1,4 +1,4 @@
-"""Loggers: each is told everything once, and a run outlives them."""
+"""Loggers get each event once, and a run continues when one fails."""
 
 import csv
 import json
@@ -40,7 +40,7 @@ class Failing(Logger):
 
 
 def write(log: Log, last: int) -> None:
-    """What a run of `last` steps says, with a task of ten steps each."""
+    """Log a run of `last` steps; a task has ten."""
     for step in range(1, last + 1):
         for trial in (ONE, OTHER):
             log.on_event(
@@ -77,7 +77,7 @@ def losses(kind: str, path: Path) -> Iterator[tuple[str, int, float]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_a_log_has_is_not_written_again_when_a_run_goes_on(kind: str, tmp_path: Path) -> None:
+def test_a_resumed_run_does_not_log_points_again(kind: str, tmp_path: Path) -> None:
     path, notes = tmp_path / "log", list[str]()
     for last in (13, 25):
         with Log([f"{kind}:{path}"], notes.append) as log:
@@ -162,7 +162,7 @@ def test_runs_that_start_on_one_new_file_write_one_header(kind: str, tmp_path: P
     assert path.read_text().count("trial,event") == (kind == "csv")
 
 
-def test_a_logger_that_fails_is_left_out_and_the_others_go_on() -> None:
+def test_a_logger_that_fails_is_dropped_and_the_others_continue() -> None:
     notes, sound = list[str](), Remembering()
     with Log([Failing(), sound], notes.append) as log:
         write(log, 3)
@@ -171,7 +171,7 @@ def test_a_logger_that_fails_is_left_out_and_the_others_go_on() -> None:
     assert len(sound.calls) == 6
 
 
-def test_a_step_that_comes_again_is_handed_on_once() -> None:
+def test_a_repeated_step_is_logged_once() -> None:
     logger = Remembering()
     with Log([logger], pytest.fail) as log:
         for steps in ((1, 2, 3), (2, 3, 4)):
@@ -183,12 +183,12 @@ def test_a_step_that_comes_again_is_handed_on_once() -> None:
 
 
 @pytest.mark.parametrize("place", ["csv", "csv:", "tensorbord:runs/x", "nonsense", "a b:C"])
-def test_a_place_that_makes_no_sense_is_refused(place: str) -> None:
+def test_an_invalid_place_is_refused(place: str) -> None:
     with pytest.raises(SettingsError, match="is not a place to log to: use csv:FILE, jsonl:FILE"):
         RunOptions(log=[place])
 
 
-def test_a_class_that_is_no_logger_is_refused() -> None:
+def test_a_class_that_is_not_a_logger_is_refused() -> None:
     with pytest.raises(SettingsError, match="not a class derived from"):
         open_logger("collections:Counter")
 

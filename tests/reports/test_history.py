@@ -1,4 +1,4 @@
-"""What a learner has learnt, as tables, a figure and a page."""
+"""The history of a learner as tables, a figure and a page."""
 
 import json
 import re
@@ -49,7 +49,7 @@ def _rows(table: object) -> list[list[str]]:
     return [line.split() for line in str(table).splitlines() if line.strip()]
 
 
-def test_a_row_per_visit_says_when_it_was_and_what_was_new() -> None:
+def test_a_row_per_visit_has_its_date_and_new_classes() -> None:
     rows = _rows(visits_table(VISITS))
     assert rows[-2] == ["week-1", "2026-05-04", "03:02", "ant", "40", "1", "100.0"]
     assert rows[-1] == ["week-2", "2026-05-04", "03:02", "bee,", "cat", "80", "3", "75.0"]

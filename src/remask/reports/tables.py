@@ -126,7 +126,7 @@ def _text(cell: object) -> str:
 
 
 def shown_measures(cells: Sequence[Cell]) -> dict[str, str]:
-    """The measures in tables of these cells, with titles that tell test from validation."""
+    """The measures in tables of these cells, with titles that distinguish test from validation."""
     if not any(cell.config.validation for cell in cells):
         return MEASURES
     return {**{name: f"test {title}" for name, title in MEASURES.items()}, **VALIDATION_MEASURES}

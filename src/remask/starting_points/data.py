@@ -15,8 +15,8 @@ from remask.data.user_data import from_dataset
 def starting_point() -> Benchmark:
     """Four classes in two tasks: two of them are learnt first, then the others.
 
-    It is called anew in every process and after every stop, so it must return the same data each
-    time: seed what it draws.
+    Every process calls it, also when a run is resumed, so it must return the same data each time:
+    seed its random numbers.
     """
     # Made-up data; put yours here. Any torch Dataset of (input, label) will do, with labels from 0
     # on; a fifth of each class is kept for testing, unless `test` is a Dataset, too.

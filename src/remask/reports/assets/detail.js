@@ -1,4 +1,4 @@
-// All there is about one cell, in a dialog with an address of its own.
+// Everything about one cell, in a dialog that a link can open.
 
 function openCell(id) {
   state.change({ cell: id }, { newEntry: true });

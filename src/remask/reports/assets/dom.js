@@ -53,7 +53,7 @@ function writtenStd(std, digits = 2) {
 
 function writtenP(p) {
   if (p === null || p === undefined) return MISSING;
-  return p < 0.0001 ? "< 0.0001" : written(p, p < 0.01 ? 4 : p < 0.1 ? 3 : 2); // 0.05 says too little
+  return p < 0.0001 ? "< 0.0001" : written(p, p < 0.01 ? 4 : p < 0.1 ? 3 : 2); // more digits near 5 %
 }
 
 function signed(value, digits = 1) {
@@ -70,7 +70,7 @@ function listed(items) {
   return `${items.slice(0, -1).join(", ")} and ${items.at(-1)}`;
 }
 
-// A_T reads best with its index set as one; the rest of a measure's name is left as it is.
+// A_T with a subscript; the rest of the name is unchanged.
 function measureName(name) {
   const [before, index] = name.split(/_(?=[A-Z]$)/);
   return index ? html("span", {}, before, html("sub", {}, index)) : html("span", {}, name);

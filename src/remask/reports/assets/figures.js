@@ -88,7 +88,7 @@ function drawChoices(choice) {
   if (focused) byId(focused)?.focus({ preventScroll: true }); // the control was rebuilt
 }
 
-// Which classes the tasks of the figures have, where they are few enough to say.
+// The classes of each task in the figures, unless there are too many.
 function tasksNote({ benchmark, labels }) {
   const shown = runCells.filter((cell) => cell.benchmark === benchmark && labels.includes(cell.label) && cell.tasks);
   const known = distinct(shown.map(({ tasks, class_names: names }) => JSON.stringify(tasks.map((task) => task.map((id) => names[id])))));

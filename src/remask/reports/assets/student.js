@@ -9,7 +9,7 @@ function bySeed(cell, key) {
     .map((record) => [record.seed, toNumber(record.scores[key])]).filter(([, value]) => !Number.isNaN(value)));
 }
 
-// What the first has more than the second, and the test of it; null where a side has no values.
+// The first minus the second, with a test; null where a side has no values.
 function difference(first, second) {
   if (!first.size || !second.size) return null;
   const shared = [...first.keys()].filter((seed) => second.has(seed));
@@ -56,7 +56,7 @@ function upperTail(t, freedom) {
   return t > 0 ? outside / 2 : 1 - outside / 2;
 }
 
-// The t with so much above it, by halving.
+// The t with this probability above it, by bisection.
 function quantile(above, freedom) {
   let [low, high] = [0, 1000];
   for (let step = 0; step < 60; step += 1) {
