@@ -31,6 +31,24 @@ def batch_normed(shape: tuple[int, ...], num_classes: int) -> nn.Module:
     )
 
 
+def channels_last_net(shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """A net without the small shortcuts that keep ResNets of width 4 in the default layout."""
+    return nn.Sequential(
+        nn.Conv2d(shape[0], 8, 3, 2, padding=1, bias=False),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(128, num_classes),
+    )
+
+
+def of_trial(name: str, tensor: Tensor, trial: int, trials: int) -> Tensor:
+    """One trial's part of a state tensor; memories lie [S * M, ...], all else [S, ...]."""
+    if name.startswith("memory/"):
+        return tensor.view(trials, -1, *tensor.shape[1:])[trial]
+    return tensor[trial]
+
+
 def finish(stack: TrialStack) -> TrialStack:
     for _ in stack.run():
         pass

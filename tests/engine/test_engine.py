@@ -15,17 +15,19 @@ from torch import Tensor, nn
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.engine import Position, TrialStack
-from remask.methods import (
-    METHODS,
-    Method,
-    Step,
-    find_method,
-)
+from remask.methods import METHODS, Method, Step, find_method
 from remask.methods.pnn import PNN
 from remask.methods.sgd import SGD
 from remask.metrics import forgetting
 from remask.nets.builders import NetBuilder, mlp
-from tests.engine.stack_samples import batch_normed, finish, small_mlp, snapshot
+from tests.engine.stack_samples import (
+    assert_same,
+    batch_normed,
+    finish,
+    of_trial,
+    small_mlp,
+    snapshot,
+)
 
 INF = float("inf")
 MASKS = (None, -1.0, -INF)
@@ -63,13 +65,6 @@ def mixed_configs(config: MakeConfig, method: str, **changes: Any) -> list[Trial
         )
         for seed, mask, lr in zip((4, 0, 7), masks, (0.1, 0.2, 0.05), strict=True)
     ]
-
-
-def of_trial(name: str, tensor: Tensor, trial: int, trials: int) -> Tensor:
-    """One trial's part of a state tensor; memories lie [S * M, ...], all else [S, ...]."""
-    if name.startswith("memory/"):
-        return tensor.view(trials, -1, *tensor.shape[1:])[trial]
-    return tensor[trial]
 
 
 # ---- Trials of a stack never touch --------------------------------------------------------------
@@ -162,14 +157,7 @@ def test_trials_of_one_stack_must_have_one_shape(config: MakeConfig, tiny: Bench
 # ---- Leaving and coming back --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"method": "er"},
-        {"method": "sgd"},
-        {"buffer": 13},
-    ],
-)
+@pytest.mark.parametrize("change", [{"method": "er"}, {"method": "sgd"}, {"buffer": 13}])
 def test_a_state_of_another_kind_is_refused_and_nothing_changes(
     change: dict[str, Any], config: MakeConfig, tiny: Benchmark
 ) -> None:
@@ -182,8 +170,7 @@ def test_a_state_of_another_kind_is_refused_and_nothing_changes(
     with pytest.raises(ValueError, match="saved"):
         stack.restore(snapshot(other), Position())
     assert stack.position == position
-    for name, value in before.items():
-        torch.testing.assert_close(stack.state()[name], value, rtol=0, atol=0, equal_nan=True)
+    assert_same(before, snapshot(stack))
 
 
 def test_a_state_that_fits_in_all_but_its_last_tensor_is_refused_whole(
@@ -202,8 +189,7 @@ def test_a_state_that_fits_in_all_but_its_last_tensor_is_refused_whole(
         with pytest.raises(ValueError, match="saved"):
             stack.restore(damaged, Position(1))
         assert stack.position == Position()
-        for name, value in before.items():
-            torch.testing.assert_close(stack.state()[name], value, rtol=0, atol=0, equal_nan=True)
+        assert_same(before, snapshot(stack))
 
 
 # ---- A step against slow references -------------------------------------------------------------
@@ -327,9 +313,6 @@ def test_all_right_is_exactly_100_percent(config: MakeConfig) -> None:
     (result,) = finish(stack_of([config(method="sgd")], single)).results()
     assert result.class_il == ((100.0,),)
     assert result.task_il == ((100.0,),)
-
-
-# ---- Odd settings -------------------------------------------------------------------------------
 
 
 # ---- Whole runs ---------------------------------------------------------------------------------

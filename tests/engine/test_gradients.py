@@ -19,8 +19,8 @@ from torch.func import functional_call
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.engine import TrialStack
-from remask.engine.linear_stack import LinearStack
-from remask.engine.module_stack import ModuleStack, stack_nets
+from remask.engine.linear_stack import LinearStack, stack_nets
+from remask.engine.module_stack import ModuleStack
 from remask.methods import METHODS, Method, MethodError, Step
 from remask.methods.er import ER
 from remask.methods.penalties import squared_norm

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from pydantic import ValidationError
-from torch import Tensor, nn
+from torch import Tensor
 
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
@@ -19,29 +19,11 @@ from remask.memory.reservoir import draw_distinct
 from remask.methods import METHODS, DERpp, Step
 from remask.nets.builders import NetBuilder
 from remask.randomness import generator, torch_seed
-from tests.engine.stack_samples import finish, small_mlp, small_resnet, snapshot
+from tests.engine.conftest import MEAN, PADDING, STD
+from tests.engine.stack_samples import channels_last_net, finish, small_mlp, small_resnet, snapshot
 from tests.engine.test_augmentation import slow_view
 
 MakeConfig = Callable[..., TrialConfig]
-MEAN, STD, PADDING = (0.4, 0.5, 0.6), (0.2, 0.3, 0.25), 1
-
-
-@pytest.fixture(scope="module")
-def images(tiny_benchmark: Callable[..., Benchmark]) -> Benchmark:
-    """Two tasks of two classes, 17 and 29 train samples; cropped, mirrored and normalised."""
-    plain = tiny_benchmark(tasks=((0, 1), (2, 3)), shape=(3, 8, 8))
-    return dataclasses.replace(plain, mean=MEAN, std=STD, crop_padding=PADDING, flip=True)
-
-
-def channels_last_net(shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    """A net without the small shortcuts that keep ResNets of width 4 in the default layout."""
-    return nn.Sequential(
-        nn.Conv2d(shape[0], 8, 3, 2, padding=1, bias=False),
-        nn.BatchNorm2d(8),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(128, num_classes),
-    )
 
 
 def normalise(images: Tensor) -> Tensor:

@@ -3,7 +3,6 @@
 Every method goes through these tests, and every feature that adds state; a new one adds a case.
 """
 
-import dataclasses
 import os
 import pickle
 import subprocess
@@ -26,6 +25,7 @@ from remask.nets.builders import NetBuilder
 from tests.engine.stack_samples import (
     assert_same,
     batch_normed,
+    channels_last_net,
     finish,
     measured,
     small_mlp,
@@ -51,17 +51,6 @@ class FunctionalDropout(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         return nn.functional.dropout(self.net(inputs), 0.3, self.training)
-
-
-def channels_last_net(shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    """A net without the small shortcuts that keep ResNets of width 4 in the default layout."""
-    return nn.Sequential(
-        nn.Conv2d(shape[0], 8, 3, 2, padding=1, bias=False),
-        nn.BatchNorm2d(8),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(128, num_classes),
-    )
 
 
 class Case(NamedTuple):
@@ -121,14 +110,6 @@ CASES = {
 def case(request: pytest.FixtureRequest) -> Case:
     found: Case = request.param
     return found
-
-
-@pytest.fixture(scope="module")
-def images(tiny_benchmark: Callable[..., Benchmark]) -> Benchmark:
-    """Two tasks of images that are cropped, mirrored and normalised."""
-    plain = tiny_benchmark(tasks=((0, 1), (2, 3)), shape=(3, 8, 8))
-    mean, std = (0.4, 0.5, 0.6), (0.2, 0.3, 0.25)
-    return dataclasses.replace(plain, mean=mean, std=std, crop_padding=1, flip=True)
 
 
 @pytest.fixture

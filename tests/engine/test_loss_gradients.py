@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from remask.engine.linear_stack import LinearStack
-from remask.engine.module_stack import stack_nets
+from remask.engine.linear_stack import LinearStack, stack_nets
 from remask.nets.builders import mlp
 from remask.nets.stacked import LossGradients, StackedNet, per_trial
 from tests.engine.test_gradients import SMOOTH_WITHOUT_BATCHES, Nets, OneByOne, data_of, written

@@ -11,7 +11,8 @@ import torch
 
 from remask import run, settings
 from remask.engine import validation
-from remask.engine.module_stack import ModuleStack, stack_nets
+from remask.engine.linear_stack import stack_nets
+from remask.engine.module_stack import ModuleStack
 from remask.losses import trial_cross_entropy
 from remask.nets.builders import net_builder
 
@@ -38,7 +39,7 @@ def test_layers_compute_in_bfloat16_and_weights_stay_float32(name: str, trials: 
 def test_bfloat16_works_or_is_refused_but_never_ends_the_process(layers_first: bool) -> None:
     """Where AMX is trapped it does: with a message only if torch's layers were used before."""
     script = (
-        "import torch; from remask.engine.module_stack import stack_nets"
+        "import torch; from remask.engine.linear_stack import stack_nets"
         "\nfrom remask.errors import RemaskError"
         "\nnet = torch.nn.Linear(64, 64)"
         f"\nif {layers_first}: net(torch.ones(1, 64))"

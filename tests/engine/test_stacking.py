@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from remask.engine.linear_stack import LinearStack
-from remask.engine.module_stack import BatchTooSmallError, ModuleStack, stack_nets
+from remask.engine.linear_stack import LinearStack, stack_nets
+from remask.engine.module_stack import BatchTooSmallError, ModuleStack
 from remask.losses import trial_cross_entropy
 from remask.methods.slow_copies import follow
 from remask.nets.builders import mlp
@@ -435,44 +435,6 @@ def test_gradients_of_single_samples_equal_a_loop_in_evaluation(name: str, trial
                     torch.testing.assert_close(
                         products[trial, i, j], expected, rtol=1e-4, atol=1e-5
                     )
-
-
-@one_or_three
-@every_stack
-def test_a_call_with_other_parameters_uses_those_and_has_their_gradients(
-    name: str, trials: int
-) -> None:
-    nets, stack = stacked(name, trials)
-    ((inputs, labels),) = batches(trials, steps=1)
-    before = copied(stack.parameters)
-    other = {
-        key: (value.detach() * 0.7 + 0.1).requires_grad_(value.requires_grad)
-        for key, value in stack.parameters.items()
-    }
-    inputs.requires_grad_()
-    logits = stack(inputs, parameters=other)
-    (of_inputs,) = torch.autograd.grad(
-        trial_cross_entropy(logits, labels, None, None).sum(), inputs, retain_graph=True
-    )
-    asked = {key: value for key, value in other.items() if value.requires_grad}
-    of_others = torch.autograd.grad(
-        trial_cross_entropy(logits, labels, None, None).sum(), list(asked.values())
-    )
-    for trial, net in enumerate(nets):
-        net.train()
-        with torch.no_grad():
-            for key, own_value in net.named_parameters():
-                own_value.copy_(other[key][trial])
-        said = net(inputs[trial])
-        assert_close(logits[trial], said)
-        loss = F.cross_entropy(said, labels[trial])
-        (expected,) = torch.autograd.grad(loss, inputs, retain_graph=True)
-        assert_close(of_inputs[trial], expected[trial])
-        own = own_gradients(net, loss)
-        for key, slope in zip(asked, of_others, strict=True):
-            assert_close(slope[trial], own[key])
-    for key, value in stack.parameters.items():
-        assert torch.equal(value, before[key])
 
 
 @pytest.mark.parametrize("trials", [1, 3])

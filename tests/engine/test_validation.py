@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
 from remask.config import TrialConfig
@@ -19,7 +18,7 @@ from remask.methods import METHODS
 from remask.methods.slow_copies import EREMA
 from remask.nets.builders import NetBuilder
 from remask.nets.progressive import ToldTask
-from tests.engine.stack_samples import batch_normed, finish, small_mlp
+from tests.engine.stack_samples import batch_normed, finish, of_trial, small_mlp
 
 MakeConfig = Callable[..., TrialConfig]
 SHARE = 0.25
@@ -44,13 +43,6 @@ def held_out_by(benchmark: Benchmark, seed: int, share: float = SHARE) -> Tensor
     assert held_out is not None
     assert held_out.places is not None
     return held_out.places[0]
-
-
-def part_of(name: str, tensor: Tensor, trial: int) -> Tensor:
-    """One trial's part of a state tensor; memories lie [S * M, ...], all else [S, ...]."""
-    if name.startswith("memory/"):
-        return tensor.view(len(SEEDS), -1, *tensor.shape[1:])[trial]
-    return tensor[trial]
 
 
 # What is held out
@@ -123,8 +115,8 @@ def test_nothing_a_trial_learns_or_keeps_depends_on_what_it_held_out(
     plain = finish(stack_of(configs, tiny)).state()
     painted = finish(stack_of(configs, replace(tiny, train_inputs=white))).state()
     assert plain.keys() == painted.keys()
-    for name, tensor in plain.items():
-        own, same = part_of(name, tensor, 0), part_of(name, painted[name], 0)
+    for name in plain:
+        own, same = (of_trial(name, state[name], 0, len(SEEDS)) for state in (plain, painted))
         if not name.startswith("metrics/validation"):
             torch.testing.assert_close(same, own, rtol=0, atol=0, equal_nan=True)
     # The others hold out other samples: some of what is white they have learnt.
@@ -178,15 +170,6 @@ def test_the_accuracies_are_those_of_each_trial_s_net_on_what_it_held_out(
             assert shown == pytest.approx(np.nan if method == "pnn" else float(right), nan_ok=True)
 
 
-def test_a_trial_without_validation_has_no_such_figures_and_saves_none(
-    config: MakeConfig, tiny: Benchmark
-) -> None:
-    stack = finish(stack_of([config(method="er")], tiny))
-    (result,) = stack.results()
-    assert result.validation_class_il == result.validation_task_il == ()
-    assert not [name for name in stack.state() if name.startswith("metrics/validation")]
-
-
 # What cannot be held out
 
 
@@ -203,12 +186,6 @@ def test_a_class_of_one_sample_is_refused_by_name(config: MakeConfig, tiny: Benc
     with pytest.raises(SplitError, match=r"of tiny: '4' has one training sample"):
         stack_of([config(method="er", validation=0.1)], small)
     stack_of([config(method="er")], small)
-
-
-@pytest.mark.parametrize("share", [-0.1, 1.0, 1.5, float("nan"), float("inf"), "some"])
-def test_a_share_that_is_none_is_refused(config: MakeConfig, share: object) -> None:
-    with pytest.raises(ValidationError):
-        config(validation=share)
 
 
 def test_a_method_that_scores_unlike_the_one_it_is_made_of_is_validated_by_its_own_scores(

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.engine import TrialStack
-from remask.engine.module_stack import stack_nets
+from remask.engine.linear_stack import stack_nets
 from remask.errors import RemaskError
 from remask.methods import Method
 from remask.methods.pnn import PNN, IndependentPNN

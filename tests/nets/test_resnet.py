@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from remask.engine.module_stack import ModuleStack, stack_nets
+from remask.engine.linear_stack import stack_nets
+from remask.engine.module_stack import ModuleStack
 from remask.errors import UnknownNameError
 from remask.losses import trial_cross_entropy
 from remask.nets.builders import mlp, net_builder, preferred_stack

@@ -20,9 +20,10 @@ from torch import Tensor
 
 from remask.data.tasks import DataDescription, Task
 from remask.engine.compiling import Kernel, Layout, kernel_for
+from remask.engine.descent import Optimizer
 from remask.engine.linear_stack import LinearStack
 from remask.engine.planned import Planned, PlannedTerms, draw_size
-from remask.engine.steps import EpochPlan, Feed, Optimizer
+from remask.engine.steps import EpochPlan, Feed
 from remask.methods.base import Method
 from remask.methods.slow_copies import SlowCopies
 from remask.methods.step import added

@@ -47,33 +47,6 @@ def grown_state(
     }
     if _LOGITS in grown:
         grown[_LOGITS][:, known:] = absent_logits.to(grown[_LOGITS].device).unsqueeze(1)
-    _check_head(net, saved, grown, known, input_shape)
-    return grown
-
-
-def _padded(name: str, saved: Tensor, own: Tensor, known: int, classes: int) -> Tensor:
-    """A tensor with entries for new classes in every axis of classes."""
-    if saved.ndim != own.ndim:
-        return saved  # `check_fit` will refuse it
-    pad: list[int] = []
-    for had, has in zip(reversed(saved.shape), reversed(own.shape), strict=True):
-        if had < has and (had, has) != (known, classes):
-            raise MethodError(
-                f"the head cannot grow: {name} is {list(saved.shape)} with {known} classes and "
-                f"{list(own.shape)} with {classes}, so its axis of classes is ambiguous"
-            )
-        pad += [0, classes - known if had < has else 0]
-    return nn.functional.pad(saved, pad) if any(pad) else saved
-
-
-def _check_head(
-    net: StackedNet,
-    saved: Mapping[str, Tensor],
-    grown: Mapping[str, Tensor],
-    known: int,
-    input_shape: tuple[int, ...],
-) -> None:
-    """Raise MethodError unless zero rows in the last linear layer give logits of 0."""
     linear = {name for name, part in net.module.named_modules() if isinstance(part, nn.Linear)}
     state = {name: grown[f"net/{name}"] for name in net.state()}
     for name, tensor in state.items():
@@ -93,3 +66,19 @@ def _check_head(
             "the net cannot grow: a row of zeros in its last linear layer gives a logit that is "
             "not 0, since another layer follows it"
         )
+    return grown
+
+
+def _padded(name: str, saved: Tensor, own: Tensor, known: int, classes: int) -> Tensor:
+    """A tensor with entries for new classes in every axis of classes."""
+    if saved.ndim != own.ndim:
+        return saved  # `check_fit` will refuse it
+    pad: list[int] = []
+    for had, has in zip(reversed(saved.shape), reversed(own.shape), strict=True):
+        if had < has and (had, has) != (known, classes):
+            raise MethodError(
+                f"the head cannot grow: {name} is {list(saved.shape)} with {known} classes and "
+                f"{list(own.shape)} with {classes}, so its axis of classes is ambiguous"
+            )
+        pad += [0, classes - known if had < has else 0]
+    return nn.functional.pad(saved, pad) if any(pad) else saved

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from remask.config import Precision
+from remask.engine.module_stack import ModuleStack
 from remask.losses import cross_entropy_and_slope
 from remask.nets.stacked import (
     Gradients,
@@ -210,3 +212,23 @@ class LinearStack(StackedNet):
         # The sum over samples instead of the mean, so that each has its own gradient.
         _, slope = cross_entropy_and_slope(trace.logits, labels, None, None, float(labels.shape[1]))
         return FactoredSamples(self._factors(trace, slope))
+
+
+def stack_nets(
+    nets: Sequence[nn.Module],
+    device: torch.device | str = "cpu",
+    *,
+    seeds: Sequence[int] | None = None,
+    name: str | None = None,
+    precision: Precision = "float32",
+) -> StackedNet:
+    """Stack networks of one architecture, in the fastest way that supports it.
+
+    `seeds`, one per net, seed the random numbers that a net draws in training (dropout). Messages
+    call the net `name`. With the precision "bf16", layers compute in bfloat16.
+    """
+    layers = relu_chain(nets[0])
+    if layers is not None and precision == "float32":
+        return LinearStack(nets, layers, device)
+    seeds = range(len(nets)) if seeds is None else seeds
+    return ModuleStack(nets, seeds, device, name, bfloat16=precision == "bf16")

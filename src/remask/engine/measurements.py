@@ -1,7 +1,7 @@
 """Measurements of a stack's trials: divergence, accuracies, and the resulting records."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -277,12 +277,3 @@ class Measurements:
         if "curve" in named:
             named["curve_points"] = self._points
         return {"diverged_at": self._diverged_at, **named}
-
-    def grow_as(self, state: Mapping[str, Tensor]) -> None:
-        """Take the shapes of a saved state, which depend on the number of tasks and points."""
-        for name, evaluator in self._stream.evaluators.items():
-            shape = (*evaluator.accuracy.shape[:2], *state[f"metrics/{name}"].shape[2:])
-            evaluator.accuracy = evaluator.accuracy.new_empty(shape)
-            evaluator.kept.clear()
-        if POINTS in state:
-            self._points = torch.zeros_like(state[POINTS])

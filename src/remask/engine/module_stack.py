@@ -15,8 +15,6 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from typing_extensions import override
 
-from remask.config import Precision
-from remask.engine.linear_stack import LinearStack, relu_chain
 from remask.engine.validation import require_bfloat16
 from remask.errors import RemaskError
 from remask.losses import trial_cross_entropy
@@ -324,23 +322,3 @@ def _transpose_in_memory(parameters: dict[str, Tensor], net: nn.Module) -> None:
             weight = parameters[name]
             transposed = weight.detach().mT.contiguous().mT
             parameters[name] = transposed.requires_grad_(weight.requires_grad)
-
-
-def stack_nets(
-    nets: Sequence[nn.Module],
-    device: torch.device | str = "cpu",
-    *,
-    seeds: Sequence[int] | None = None,
-    name: str | None = None,
-    precision: Precision = "float32",
-) -> StackedNet:
-    """Stack networks of one architecture, in the fastest way that supports it.
-
-    `seeds`, one per net, seed the random numbers that a net draws in training (dropout). Messages
-    call the net `name`. With the precision "bf16", layers compute in bfloat16.
-    """
-    layers = relu_chain(nets[0])
-    if layers is not None and precision == "float32":
-        return LinearStack(nets, layers, device)
-    seeds = range(len(nets)) if seeds is None else seeds
-    return ModuleStack(nets, seeds, device, name, bfloat16=precision == "bf16")

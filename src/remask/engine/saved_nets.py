@@ -178,22 +178,21 @@ def load_net(
                 f"{file} uses a custom {kind}, {name!r:.200}. Pass own_code=True to import it, "
                 f"which runs its code, or for a net build=... with the function that builds it."
             )
+    trusted = build is not None or names_own_code(note.net)
     try:
         builder = build or net_builder(note.net)
         method = None if note.method is None else find_method(note.method)
-    except UnknownNameError as error:
-        raise SavedNetError(
-            f"{file}: {error}. For a net, pass build=... with the function that builds it."
-        ) from error
-    if method is not None:
-        builder = method.adapt_net(builder, note.num_tasks)
-    trusted = build is not None or names_own_code(note.net)
-    try:
+        if method is not None:
+            builder = method.adapt_net(builder, note.num_tasks)
         tensors = safetensors.torch.load(data)
         # On the meta device a file that lies about its size takes no memory.
         with torch.device("cpu" if trusted else "meta"):
             net = builder(note.input_shape, note.num_classes)
         return assemble(method, net, tensors)
+    except UnknownNameError as error:
+        raise SavedNetError(
+            f"{file}: {error}. For a net, pass build=... with the function that builds it."
+        ) from error
     except RemaskError:
         raise
     except Exception as error:  # the parser's own, and whatever torch makes of odd values

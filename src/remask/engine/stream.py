@@ -1,6 +1,6 @@
 """The stream of a stack: the tasks of a benchmark, or tasks that come one by one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -144,16 +144,21 @@ class Stream:
         if not self.open:  # the benchmark has ended, and its samples may be released
             self.open = True
             self.keep(memory)
-        parts = self._divide(labels)
-        learnt = parts["learnt"]
-        first = self.samples.first_row
+        parts, first = self._divide(labels), self.samples.first_row
         return Task(
             number,
-            torch.arange(first, first + len(learnt.labels), device=self._device),
+            torch.arange(first, first + len(parts["learnt"].labels), device=self._device),
             labels_in(classes),
             labels_in(classes | self.counts[:number].any(0)),
             len(classes),
-            TaskData(inputs, labels, learnt, parts.get("held out"), test, apart=parts.get("apart")),
+            TaskData(
+                inputs,
+                labels,
+                parts["learnt"],
+                parts.get("held out"),
+                test,
+                apart=parts.get("apart"),
+            ),
         )
 
     def begin(self, task: Task) -> None:
@@ -242,11 +247,6 @@ class Stream:
             return {}
         kept = {f"kept_{name}": tensor for name, tensor in self.samples.state().items()}
         return {"counts": self.counts, "steps": self.steps, **kept}
-
-    def grow_as(self, state: Mapping[str, Tensor]) -> None:
-        """Take the shapes of a saved state, which depend on its number of tasks."""
-        self.counts = torch.zeros_like(state["stream/counts"])
-        self.steps = torch.zeros_like(state["stream/steps"])
 
     def _measure_on(
         self,

@@ -1,6 +1,7 @@
 """A stack of trials: the public interface, the training loop, and what is saved.
 
-`steps.py` has what a step does, `stream.py` the tasks, `measurements.py` what is measured.
+`stream.py` has the tasks, `steps.py` the samples of a step, `descent.py` what is done with its
+loss, and `measurements.py` what is measured.
 """
 
 import copy
@@ -16,12 +17,13 @@ from remask.data.tasks import DataDescription, StreamError, Task
 from remask.engine.checkpoints import check_fit
 from remask.engine.choosing import SHARE_APART, Choosing, concrete_configs
 from remask.engine.compiled import CompiledSteps
+from remask.engine.descent import Descent, Optimizer
 from remask.engine.growing import grown_state
+from remask.engine.linear_stack import stack_nets
 from remask.engine.loss_log import LOG, LossLog
 from remask.engine.measurements import GROWING, POINTS, Measurements
-from remask.engine.module_stack import stack_nets
 from remask.engine.saved_nets import assemble, check_predictor, trial_tensors
-from remask.engine.steps import Descent, EpochPlan, Feed, Optimizer
+from remask.engine.steps import EpochPlan, Feed
 from remask.engine.stream import Position, Stream
 from remask.engine.validation import check_earlier_samples, check_stack
 from remask.memory import StoredRows
@@ -343,7 +345,7 @@ class TrialStack:
         """The state without logged losses."""
         named = {"net": self._net.state(), "method": self._method.state()}
         if self._descent.adamw is not None:
-            named["optimizer"] = self._descent.adamw.state()
+            named["optimizer"] = self._descent.adamw.state
         if self._feed.reservoir is not None:
             named["memory"] = self._feed.reservoir.state()
         named["metrics"] = self.measured.state()
@@ -360,19 +362,15 @@ class TrialStack:
 
         Logged losses are restored if this stack has a log, and ignored otherwise.
         """
-        saved, logged = _apart(state)
-        check_fit(saved, self._tensors(), "this run", self.growing)
-        self.measured.grow_as(saved)
-        if self._stream.open:
-            self._stream.grow_as(saved)
-            self._method.grow_as(saved)
-            if self._choosing is not None:
-                self._choosing.grow(saved["choices/samples"].shape[1])
-        own = self._tensors()
-        check_fit(saved, own, "this run")
+        (saved, logged), own = _apart(state), self._tensors()
+        check_fit(saved, own, "this run", self.growing)
         for name, tensor in own.items():
+            if tensor.shape != saved[name].shape:  # more tasks were learnt
+                tensor.resize_(saved[name].shape)
             tensor.copy_(saved[name])
         self._stream.position = Position(*position)
+        for evaluator in self._stream.evaluators.values():
+            evaluator.kept.clear()
         if self._log is not None:
             self._log.restore(logged)
 

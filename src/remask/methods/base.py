@@ -363,13 +363,6 @@ class Method:
         """
         return net
 
-    def grow_as(self, saved: Mapping[str, Tensor]) -> None:
-        """Resize the state to that of a saved one, for streams of unknown length."""
-        if self.memory is not None:
-            self.memory.grow(saved["method/sizes"].shape[1])
-        for name, tensor in self.state().items():
-            tensor.resize_(saved[f"method/{name}"].shape)
-
     def state(self) -> dict[str, Tensor]:
         """Return the tensors to save and restore, not copies of them."""
         tensors = {} if self.memory is None else self.memory.state()
