@@ -1,5 +1,6 @@
 """`remask check` finds each silent defect of a method, and no other."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -85,29 +86,22 @@ def test_a_weight_that_the_method_does_not_have_is_refused() -> None:
 # One defect each
 
 
-class OneNumber(ER):
-    def loss(self, step: Step) -> Tensor:
-        return super().loss(step).mean()
+def changed(change: Callable[[Method, Tensor, Step], Tensor]) -> type[Method]:
+    """ER with a change to its loss, [S]."""
+
+    class Changed(ER):
+        def loss(self, step: Step) -> Tensor:
+            return change(self, super().loss(step), step)
+
+    return Changed
 
 
-class Nowhere(ER):
-    def loss(self, step: Step) -> Tensor:
-        return super().loss(step) * 0
+def reads_values(_: Method, loss: Tensor, step: Step) -> Tensor:
+    return loss * (1 + step.stream.inputs[0, 0].sum().item() * 0)
 
 
-class NotANumber(ER):
-    def loss(self, step: Step) -> Tensor:
-        return super().loss(step) + (step.stream.inputs.sum() * 0).log() * 0
-
-
-class Raises(ER):
-    def loss(self, step: Step) -> Tensor:
-        raise KeyError("width")
-
-
-class Dice(ER):
-    def loss(self, step: Step) -> Tensor:
-        return super().loss(step) * torch.rand(1, device=self.context.device)
+def depends_on_the_net(method: Method, loss: Tensor, _: Step) -> Tensor:
+    return loss * (1 if type(method.context.net.module) is nn.Sequential else 2)
 
 
 class Forgetful(ER):
@@ -146,24 +140,12 @@ class Grows(ER):
         self.norms = torch.cat([self.norms, self.norms[:, :1]], dim=1)
 
 
-class Shared(ER):
-    def loss(self, step: Step) -> Tensor:
-        own = super().loss(step)
-        return own / own.detach().mean()
-
-
 class FreezesAll(ER):
     """Skips the step of all trials if the gradient of one is not finite."""
 
     def adjust_gradients(self, step: Step, gradients: Gradients) -> Gradients:
         fine = torch.stack([gradient.isfinite().all() for gradient in gradients.values()]).all()
         return {name: torch.where(fine, g, torch.zeros_like(g)) for name, g in gradients.items()}
-
-
-class DependsOnTheNet(ER):
-    def loss(self, step: Step) -> Tensor:
-        plain = type(self.context.net.module) is nn.Sequential
-        return super().loss(step) * (1 if plain else 2)
 
 
 class WrongPredictor(ER):
@@ -175,34 +157,24 @@ class WrongPredictor(ER):
         return net
 
 
-class ReadsValues(ER):
-    def loss(self, step: Step) -> Tensor:
-        return super().loss(step) * (1 + step.stream.inputs[0, 0].sum().item() * 0)
-
-
-class Mixes(ER):
-    def loss(self, step: Step) -> Tensor:
-        return super().loss(step) + torch.zeros(self.context.trials)
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("method", "check", "message"),
     [
-        (OneNumber, "loss", "one entry"),
-        (Nowhere, "loss", "moved nothing"),
-        (NotANumber, "loss", "not a number"),
-        (Raises, "loss", "KeyError: 'width'"),
-        (Dice, "determinism", "self.context.generators"),
+        (changed(lambda _, loss, step: loss.mean()), "loss", "one entry"),
+        (changed(lambda _, loss, step: loss * 0), "loss", "moved nothing"),
+        (changed(lambda _, loss, step: loss + math.nan), "loss", "not a number"),
+        (changed(lambda _, loss, step: dict[str, Tensor]()["width"]), "loss", "KeyError: 'width'"),
+        (changed(lambda _, loss, step: loss * torch.rand(1)), "determinism", "context.generators"),
         (Forgetful, "resume", "Not saved, but changed: steps_taken. Name them in `remembers`"),
         (ForgetsWhatItPredictsWith, "resume", "predicts differently. Not saved, but changed: off"),
         (Grows, "resume", "method/norms must be [S, ...] and of one shape"),
-        (Shared, "stacking", "over the first axis, S"),
+        (changed(lambda _, loss, step: loss / loss.detach().mean()), "stacking", "the first axis"),
         (FreezesAll, "neighbours", "when one trial diverges, others change"),
-        (DependsOnTheNet, "any net", "plain and wrapped in a class, takes different steps"),
+        (changed(depends_on_the_net), "any net", "takes different steps"),
         (WrongPredictor, "prediction", "`predictor` must compute the same as `scores`"),
-        (ReadsValues, "device", f"{__file__}:"),
-        (Mixes, "device", "create its tensors on self.context.device"),
+        (changed(reads_values), "device", f"{__file__}:"),
+        (changed(lambda _, loss, step: loss + torch.zeros(len(loss))), "device", "create its"),
     ],
 )  # fmt: skip
 def test_a_defect_is_found_with_advice(method: type[Method], check: str, message: str) -> None:
@@ -214,10 +186,9 @@ def test_a_defect_is_found_with_advice(method: type[Method], check: str, message
 
 
 def test_reading_values_with_a_reason_is_not_a_failure() -> None:
-    class WithReason(ReadsValues):
-        works_on_host = "it counts there"
-
-    (finding,) = (f for f in check_method(WithReason) if f.check == "device")
+    method = changed(reads_values)
+    method.works_on_host = "it counts there"
+    (finding,) = (f for f in check_method(method) if f.check == "device")
     assert finding.outcome == "not checked"
     assert "it counts there" in finding.text
 

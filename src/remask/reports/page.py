@@ -32,7 +32,6 @@ from remask.reports.figures.description import (
     HEAT,
     PALETTE,
     Systems,
-    mask_name,
     source_of,
 )
 from remask.reports.measures import (
@@ -194,15 +193,8 @@ def _not_run(compared: ComparedCell) -> dict[str, Any]:
 
 
 def _identity(one: TrialConfig | PaperCell, label: str) -> dict[str, Any]:
-    name = "no mask" if one.mask is None else "mask chosen"
-    if isinstance(one.mask, float):
-        name = f"mask m = {mask_name(one.mask)}"
-    return {
-        **{name: getattr(one, name) for name in ("benchmark", "method", "buffer")},
-        "label": label,
-        "mask": write_mask(one.mask),
-        "mask_name": name,
-    }
+    shown = {name: getattr(one, name) for name in ("benchmark", "method", "buffer")}
+    return {**shown, "label": label, "mask": write_mask(one.mask)}
 
 
 def _published(compared: ComparedCell | None) -> dict[str, Any]:

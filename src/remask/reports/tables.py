@@ -41,8 +41,6 @@ CURVES_NOTE = (
     "Class-IL. min-ACC, WC-ACC and the drop are measured within tasks, on the first test samples "
     "of each class; the drop is that of old tasks in the first tenth of a new one."
 )
-
-
 _RULE = "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
 _LONGEST_RICH_TABLE = 500  # rows
 
@@ -79,9 +77,7 @@ class PlainTable(Table):
             yield from super().__rich_console__(console, options)
             return
         heads, *rows = self._texts()
-        parts = [head.split("\n") for head in heads]
-        depth = max(map(len, parts))
-        lines = [*zip(*([""] * (depth - len(part)) + part for part in parts), strict=True), *rows]
+        lines = [[head.replace("\n", " ") for head in heads], *rows]
         columns = []
         for column, texts in zip(self.columns, zip(*lines, strict=True), strict=True):
             width = max(map(cell_len, texts))
@@ -89,10 +85,10 @@ class PlainTable(Table):
             pairs = zip(pads, texts, strict=True)
             right = column.justify == "right"
             columns.append([pad + text if right else text + pad for pad, text in pairs])
-        written = [f" {'   '.join(line)}".rstrip() for line in zip(*columns, strict=True)]
-        rule = f" {_RULE * (max(map(cell_len, written)) - 1)}"
+        head, *body = [f" {'   '.join(line)}".rstrip() for line in zip(*columns, strict=True)]
+        rule = f" {_RULE * (max(map(cell_len, [head, *body])) - 1)}"
         title = [_text(self.title)] if self.title else []
-        yield Segment("\n".join([*title, "", *written[:depth], rule, *written[depth:], "", ""]))
+        yield Segment("\n".join([*title, "", head, rule, *body, "", ""]))
 
     def __str__(self) -> str:
         """The table as rich renders it on a wide console."""

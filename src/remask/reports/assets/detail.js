@@ -22,7 +22,7 @@ function showDetail() {
 }
 
 function detailOf(cell) {
-  const kind = [cell.benchmark, `buffer ${writtenBuffer(cell.buffer)}`, cell.mask_name];
+  const kind = [cell.benchmark, `buffer ${writtenBuffer(cell.buffer)}`, cell.mask === null ? "no mask" : `mask ${cell.mask}`];
   return [
     html("header", {},
       html("div", {}, html("h2", { id: "detail-title" }, cell.label), html("p", {}, kind.join(" · "))),
