@@ -1,7 +1,6 @@
 """The record of one trial: what the engine returns, the store keeps and reports read."""
 
 import math
-from collections.abc import Sized
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
@@ -11,7 +10,6 @@ from pydantic import (
     AwareDatetime,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PlainSerializer,
     model_validator,
@@ -53,13 +51,6 @@ def _in_range(value: float, most: float) -> float:
     return value
 
 
-def _bounded(rows: object) -> object:
-    # Checked before the numbers are: there may be a hundred million.
-    if isinstance(rows, Sized) and len(rows) > _MOST_TASKS:
-        raise ValueError(f"a trial has at most {_MOST_TASKS:,} tasks, got {len(rows):,}")
-    return rows
-
-
 def _short_title(text: object) -> object:
     return " ".join(text.split())[:_LONGEST_TITLE] or None if isinstance(text, str) else text
 
@@ -82,27 +73,24 @@ Probability = Annotated[_Measurement, AfterValidator(lambda value: _in_range(val
 _Loss = Annotated[
     _Measurement, AfterValidator(lambda value: value if math.isfinite(value) else math.nan)
 ]
-Matrix = Annotated[tuple[tuple[Percent, ...], ...], BeforeValidator(_bounded)]
+Matrix = Annotated[tuple[tuple[Percent, ...], ...], Field(max_length=_MOST_TASKS)]
 Count = Annotated[int, Field(ge=0, lt=INT64)]
 _Points = Field(max_length=_MOST_POINTS)
 _Steps = Annotated[tuple[Integer, ...], _Points]
+_Accuracies = Annotated[tuple[tuple[Percent, ...], ...], _Points]
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Curve(_Frozen):
+class Curve(BaseModel, frozen=True, extra="forbid"):
     """Accuracy within tasks, measured every few steps on a fixed part of the test data."""
 
-    steps: _Steps = Field(description="steps of the whole stream before each point")
-    learning: _Steps = Field(description="the task being learnt at each point, from 0")
-    class_il: Annotated[tuple[tuple[Percent, ...], ...], _Points] = Field(
-        description="accuracy on each task in percent, [points, T]; NaN: not measured"
-    )
-    task_il: Annotated[tuple[tuple[Percent, ...], ...], _Points] = Field(
-        description="the same with the task of each test sample given"
-    )
+    steps: _Steps
+    """Steps of the whole stream before each point."""
+    learning: _Steps
+    """The task being learnt at each point, from 0."""
+    class_il: _Accuracies
+    """Accuracy on each task in percent, [points, T]; NaN: not measured."""
+    task_il: _Accuracies
+    """The same with the task of each test sample given."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -117,17 +105,17 @@ class Curve(_Frozen):
         return all(len(row) == tasks for row in rows) and all(t < tasks for t in self.learning)
 
 
-class Losses(_Frozen):
+class Losses(BaseModel, frozen=True, extra="forbid"):
     """Losses during training: each point is the mean over the steps since the previous one."""
 
-    names: Annotated[tuple[Annotated[str, Field(max_length=40)], ...], Field(max_length=32)] = (
-        Field(description="`loss`, which is minimised, and the terms that the method notes")
-    )
-    steps: _Steps = Field(description="steps of the whole stream before each point")
-    learning: _Steps = Field(description="the task being learnt at each point, from 0")
-    values: Annotated[tuple[tuple[_Loss, ...], ...], _Points] = Field(
-        description="[points, names]; NaN: not noted there, or not finite"
-    )
+    names: Annotated[tuple[Annotated[str, Field(max_length=40)], ...], Field(max_length=32)]
+    """`loss`, which is minimised, and the terms that the method notes."""
+    steps: _Steps
+    """Steps of the whole stream before each point."""
+    learning: _Steps
+    """The task being learnt at each point, from 0."""
+    values: Annotated[tuple[tuple[_Loss, ...], ...], _Points]
+    """[points, names]; NaN: not noted there, or not finite."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -144,23 +132,21 @@ def _check_points(steps: tuple[int, ...], *parts: tuple[object, ...]) -> None:
         raise ValueError("the steps of the points must increase")
 
 
-class Answers(_Frozen):
+class Answers(BaseModel, frozen=True, extra="forbid"):
     """Predictions on the whole test set after the last task, among all classes."""
 
-    confusion: Annotated[tuple[tuple[Count, ...], ...], Field(max_length=_MOST_CLASSES)] = Field(
-        (),
-        description="samples by class (row) and prediction (column), [K, K]; empty: over "
-        f"{_MOST_CLASSES} classes, or a method that needs the task",
-    )
-    counts: Annotated[tuple[Count, ...], Field(max_length=1000)] = Field(
-        (),
-        description="predictions by probability, in bins of equal width from 0 to 1; empty: the "
-        "method has no probabilities",
-    )
-    confidence: tuple[Annotated[float, Field(ge=0, lt=INT64)], ...] = Field(
-        (), description="the sum of the probabilities in each bin"
-    )
-    right: tuple[Count, ...] = Field((), description="correct predictions in each bin")
+    confusion: Annotated[tuple[tuple[Count, ...], ...], Field(max_length=_MOST_CLASSES)] = ()
+    """Samples by class (row) and prediction (column), [K, K].
+
+    Empty: over 100 classes, or a method that needs the task."""
+    counts: Annotated[tuple[Count, ...], Field(max_length=1000)] = ()
+    """Predictions by probability, in bins of equal width from 0 to 1.
+
+    Empty: the method has no probabilities."""
+    confidence: tuple[Annotated[float, Field(ge=0, lt=INT64)], ...] = ()
+    """The sum of the probabilities in each bin."""
+    right: tuple[Count, ...] = ()
+    """Correct predictions in each bin."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -171,77 +157,78 @@ class Answers(_Frozen):
         return self
 
 
-class MaskChoice(_Frozen):
+class MaskChoice(BaseModel, frozen=True, extra="forbid"):
     """The candidate that a trial with the mask "auto" continued with after a task."""
 
-    chosen: Prose = Field(description="the candidate's name")
-    reason: Prose = Field(description="why it was chosen")
-    scores: dict[Prose, Percent] = Field(
-        description="each candidate's accuracy on held-out samples, averaged over classes; the "
-        "first is the default; all 0 if there was nothing to choose"
-    )
-    errors: dict[Prose, Percent] = Field(
-        description="the standard deviation of each one's distance from the default if both are "
-        "equally good"
-    )
-    old_samples: Count = Field(description="held-out samples of earlier tasks")
-    samples: Count = Field(description="all held-out samples")
+    chosen: Prose
+    """The candidate's name."""
+    reason: Prose
+    """Why it was chosen."""
+    scores: dict[Prose, Percent]
+    """Each candidate's accuracy on held-out samples, averaged over classes.
+
+    The first is the default. All are 0 if there was nothing to choose."""
+    errors: dict[Prose, Percent]
+    """The standard deviation of each one's distance from the default if both are equally good."""
+    old_samples: Count
+    """Held-out samples of earlier tasks."""
+    samples: Count
+    """All held-out samples."""
 
 
-class TrialRecord(_Frozen):
+class TrialRecord(BaseModel, frozen=True, extra="forbid"):
     """One trial: its config, its results and where they were computed."""
 
-    config: TrialConfig = Field(description="the resolved config, with every default filled in")
-    title: Annotated[Prose, BeforeValidator(_short_title)] | None = Field(
-        None, description="the name of a custom method in tables, if not that of its class"
-    )
-    status: Status = Field("finished", description="how the trial ended")
-    diverged_at: Count | None = Field(
-        None, description="the first step, from 0, whose loss was not finite"
-    )
-    error: Prose | None = Field(None, description="why the trial failed")
-    class_il: Matrix = Field((), description="accuracy matrix [T, T] in percent; NaN: not measured")
-    task_il: Matrix = Field((), description="the same with the task of each test sample given")
-    validation_class_il: Matrix = Field(
-        (), description="like class_il, on held-out training data; empty: nothing was held out"
-    )
-    validation_task_il: Matrix = Field((), description="like task_il, on held-out training data")
-    confidence: tuple[Probability, ...] = Field(
-        (), description="mean probability of the true class after the last task, [K]"
-    )
-    answers: Answers | None = Field(
-        None, description="predictions after the last task; none before, or if it failed"
-    )
-    flops: Annotated[float, Field(ge=0, lt=1e30)] | None = Field(
-        None, description="floating-point operations of training, computed; none: unknown"
-    )
-    memory_bytes: Count | None = Field(
-        None, description="what the method keeps between tasks beside the net; none: it failed"
-    )
-    curve: Curve | None = Field(
-        None, description="accuracy within tasks; none: the config does not ask for it"
-    )
-    losses: Losses | None = Field(None, description="losses during training; none: not logged")
-    choices: Annotated[tuple[MaskChoice, ...], BeforeValidator(_bounded)] = Field(
-        (), description='the choice after each task; empty unless the mask is "auto"'
-    )
-    tasks: Tasks = Field(
-        (), description="the classes of each task, in order of learning; empty if it failed"
-    )
-    class_names: tuple[Prose, ...] = Field(
-        (), description="the names of the classes, by label; empty if it failed"
-    )
-    own_code: dict[Prose, Prose] = Field(
-        default_factory=dict, description="fingerprints of the user's own modules"
-    )
-    versions: dict[Prose, Prose] = Field(description="of remask, Python, torch and numpy")
-    commit: Prose | None = Field(description="the git commit of remask's source, if known")
-    machine: dict[Prose, Prose | Integer] = Field(description="where the trial ran")
-    started: Moment = Field(description="when the trial began, UTC")
-    seconds: float = Field(ge=0, le=_LONGEST_TIME, description="its share of its stack's time")
-    created: Moment = Field(
-        default_factory=lambda: datetime.now(UTC), description="when the record was made, UTC"
-    )
+    config: TrialConfig
+    """The resolved config, with every default filled in."""
+    title: Annotated[Prose, BeforeValidator(_short_title)] | None = None
+    """The name of a custom method in tables, if not that of its class."""
+    status: Status = "finished"
+    """How the trial ended."""
+    diverged_at: Count | None = None
+    """The first step, from 0, whose loss was not finite."""
+    error: Prose | None = None
+    """Why the trial failed."""
+    class_il: Matrix = ()
+    """Accuracy matrix [T, T] in percent; NaN: not measured."""
+    task_il: Matrix = ()
+    """The same with the task of each test sample given."""
+    validation_class_il: Matrix = ()
+    """Like class_il, on held-out training data; empty: nothing was held out."""
+    validation_task_il: Matrix = ()
+    """Like task_il, on held-out training data."""
+    confidence: tuple[Probability, ...] = ()
+    """Mean probability of the true class after the last task, [K]."""
+    answers: Answers | None = None
+    """Predictions after the last task; None if the trial failed."""
+    flops: Annotated[float, Field(ge=0, lt=1e30)] | None = None
+    """Floating-point operations of training, computed; None: unknown."""
+    memory_bytes: Count | None = None
+    """What the method keeps between tasks beside the net; None if the trial failed."""
+    curve: Curve | None = None
+    """Accuracy within tasks; None: the config does not ask for it."""
+    losses: Losses | None = None
+    """Losses during training; None: not logged."""
+    choices: Annotated[tuple[MaskChoice, ...], Field(max_length=_MOST_TASKS)] = ()
+    """The choice after each task; empty unless the mask is "auto"."""
+    tasks: Tasks = ()
+    """The classes of each task, in order of learning; empty if the trial failed."""
+    class_names: tuple[Prose, ...] = ()
+    """The names of the classes, by label; empty if the trial failed."""
+    own_code: dict[Prose, Prose] = {}
+    """Fingerprints of the user's own modules."""
+    versions: dict[Prose, Prose]
+    """Of remask, Python, torch and numpy."""
+    commit: Prose | None
+    """The git commit of remask's source, if known."""
+    machine: dict[Prose, Prose | Integer]
+    """Where the trial ran."""
+    started: Moment
+    """When the trial began, UTC."""
+    seconds: Annotated[float, Field(ge=0, le=_LONGEST_TIME)]
+    """Its share of its stack's time."""
+    created: Moment = Field(default_factory=lambda: datetime.now(UTC))
+    """When the record was made, UTC."""
 
     @classmethod
     def failure(cls, config: TrialConfig, error: str, **parts: Any) -> Self:

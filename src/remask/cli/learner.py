@@ -149,17 +149,15 @@ def history(
 
     Example: `remask history animals --page animals.html`
     """
-    from remask.experiments.pages import learner_now, learnt_visits, write_learner_history  # torch
-    from remask.reports.history import classes_table, is_page, visits_table
+    from remask.experiments.pages import learnt_visits, write_learner_history  # torch
+    from remask.reports.history import classes_table, visits_table
 
     if page is not None:
         check_output(page)
     visits = learnt_visits(folder)
     if page is not None:
-        now = learner_now(folder, **own) if visits and is_page(page) else None
-        if now is not None and now.missing is not None:
-            printer.note(f"the page has no confusion matrix: {now.missing}")
-        write_learner_history(folder, page, now)
+        if missing := write_learner_history(folder, page, **own):
+            printer.note(f"the page has no confusion matrix: {missing}")
         printer.note(f"{len(visits)} visits in {page}")
     if printer.json or not visits:
         printer.result(visits, f"{folder} has not learnt anything yet.")

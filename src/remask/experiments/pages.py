@@ -20,7 +20,7 @@ from remask.machine import StopRequest
 from remask.outputs import check_output, write_output
 from remask.reports.comparison import published_beside
 from remask.reports.figures import write_figures
-from remask.reports.history import LearnerNow, write_history
+from remask.reports.history import LearnerNow, is_page, write_history
 from remask.reports.page import page_data, page_html
 from remask.store.cells import summarise
 from remask.store.database import StoreError
@@ -150,12 +150,19 @@ def learnt_visits(folder: AnyPath) -> Sequence[Visit]:
     return read_manifest(Path(folder).expanduser()).history
 
 
-def learner_now(folder: AnyPath, **own: str) -> LearnerNow:
-    """A learner's memory and its measurements on held-out samples. Raises LearnerError.
+def write_learner_history(folder: AnyPath, target: AnyPath, **own: str) -> str | None:
+    """Write the history of a learner as a page, .html, or a figure, .png or .svg.
 
-    `own` names the user's own code, as for `Learner.open`. If some is missing, `LearnerNow.missing`
-    is the reason why nothing is measured.
+    `own` names the user's own code, as for `Learner.open`. A page without it has no measurements;
+    returns the reason. Raises LearnerError.
     """
+    visits = learnt_visits(folder)
+    now = _learner_now(folder, own) if visits and is_page(target) else None
+    write_history(Path(folder).expanduser().resolve().name, visits, target, now)
+    return None if now is None else now.missing
+
+
+def _learner_now(folder: AnyPath, own: Mapping[str, str]) -> LearnerNow:
     found = summarise_learner(folder)
     about = found.calibration
     calibration = (
@@ -167,19 +174,11 @@ def learner_now(folder: AnyPath, **own: str) -> LearnerNow:
     )
     try:
         learner = Learner.open(folder, **own)
-        measured = learner.evaluate_held_out()
-        abstain = learner.abstentions()
+        return LearnerNow(
+            memory=found.classes,
+            calibration=calibration,
+            abstain=learner.abstentions(),
+            confusion=learner.evaluate_held_out().confusion,
+        )
     except RemaskError as error:
         return LearnerNow(memory=found.classes, calibration=calibration, missing=str(error))
-    return LearnerNow(
-        memory=found.classes,
-        calibration=calibration,
-        abstain=abstain,
-        confusion=measured.confusion,
-    )
-
-
-def write_learner_history(folder: AnyPath, target: AnyPath, now: LearnerNow | None = None) -> None:
-    """Write the history of a learner as a page, .html, or a figure, .png or .svg."""
-    title = Path(folder).expanduser().resolve().name
-    write_history(title, learnt_visits(folder), target, now)

@@ -39,7 +39,6 @@ _PACE = 0.1  # seconds between looks at requests to stop
 _LARGEST_SHARE = 0.02
 """The share of the run's time that checkpoints at task ends may take."""
 _DIGITS_OF_HASH = 12
-_POINTS_AT_ONCE = 50
 
 
 def run_job(
@@ -223,13 +222,10 @@ class _Reports:
         points, tasks = measured.loss_points(self._points), measured.task_points(self._tasks)
         self._points += len(points)
         self._tasks += len(tasks)
-        names, trials = measured.loss_names, [config.hash for config in job.configs]
-        for first in range(0, len(points), _POINTS_AT_ONCE):
-            some = points[first : first + _POINTS_AT_ONCE]
-            plain = [(step, task, values.tolist()) for step, task, values in some]
-            yield Logged(job.name, trials, names, plain, [])
-        if tasks:
-            yield Logged(job.name, trials, names, [], tasks)
+        if points or tasks:
+            trials = [config.hash for config in job.configs]
+            plain = [(step, task, values.tolist()) for step, task, values in points]
+            yield Logged(job.name, trials, measured.loss_names, plain, tasks)
 
 
 def net_path(folder: AnyPath, config: TrialConfig) -> Path:
