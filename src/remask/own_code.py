@@ -80,8 +80,7 @@ def import_own(kind: str, name: str) -> Any:
     try:
         return getattr(module, attribute)
     except AttributeError as error:
-        folders = getattr(module, "__path__", [])  # a folder without __init__.py has no file
-        place = getattr(module, "__file__", None) or next(iter(folders), f"module {module_name}")
+        place = getattr(module, "__file__", None) or f"module {module_name}"
         raise OwnCodeError(f"{kind} {name!r} not found: {place} has no {attribute!r}") from error
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from remask.config import CONDITIONS, TrialConfig, read_mask
 from remask.errors import SettingsError, UnknownNameError, unknown
-from remask.experiments.configs import several, trial_configs
+from remask.experiments.configs import combine, several, trial_configs
 from remask.experiments.results import Compared, Results
 from remask.names import systems_named, unknown_method
 from remask.papers.experiments import (
@@ -109,22 +109,18 @@ class Reproduction:
 
 
 _DEFAULT_TRIALS = 10  # of a cell without published figures
-_DEMO = (
-    ("er", [None, float("-inf")]),
-    ("derpp", [None, float("-inf"), -1.0]),
-)
+_DEMO = {"er": "none,-inf", "derpp": "none,-inf,-1"}
 
 
 def wanted_cells(
     experiment: str | Sequence[str],
     benchmarks: str | Sequence[str] | None,
-    filters: Mapping[str, object],
+    filters: Mapping[str, Sequence[str]],
 ) -> list[PaperCell]:
     """The cells of experiments on the named benchmarks, or on `all`, that pass the filters.
 
-    None: on the first benchmark that has them.
-
-    `filters` may have lists of `method`, `mask` and `buffer`.
+    Without `benchmarks`, on the first benchmark that has them. `filters` may have lists of
+    `method`, `mask` and `buffer`.
     """
     known = published_benchmarks()
     experiments = several(experiment)
@@ -139,9 +135,9 @@ def wanted_cells(
         raise SettingsError(
             f"there is no {','.join(experiments)!r} experiment on {', '.join(names)}"
         )
-    cells = _of_methods(list(dict.fromkeys(cells)), filters.get("method"))
-    for field in ("mask", "buffer"):
-        cells = _only(cells, field, filters.get(field))
+    cells = list(dict.fromkeys(cells))
+    for field, values in filters.items():
+        cells = _only(cells, field, values)
     return cells
 
 
@@ -169,40 +165,29 @@ def demo_configs(trials: int) -> list[TrialConfig]:
     """The trials of the demo: replay with and without masks on the embedded digits."""
     return [
         config
-        for method, masks in _DEMO
-        for config in trial_configs(
-            benchmark="split-digits", method=method, masks=masks, seeds=range(trials)
-        )
+        for method, masks in _DEMO.items()
+        for config in combine({"method": method, "mask": masks, "trials": trials})
     ]
 
 
-def _of_methods(cells: Sequence[PaperCell], wanted: object) -> list[PaperCell]:
-    """The cells of the wanted methods; each name must match a cell."""
-    if not isinstance(wanted, list):
-        return list(cells)
-    methods = dict.fromkeys(cell.method for cell in cells)
-    chosen: set[PaperCell] = set()
-    for name in wanted:
-        systems = systems_named(name, methods)
-        found = [c for c in cells if any(s.include(c.method, c.mask) for s in systems)]
-        if not found:
-            raise unknown_method("method of these cells", name, methods)
-        chosen.update(found)
-    return [cell for cell in cells if cell in chosen]
-
-
-def _only(cells: Sequence[PaperCell], field: str, wanted: object) -> list[PaperCell]:
+def _only(cells: Sequence[PaperCell], field: str, wanted: Sequence[str]) -> list[PaperCell]:
     """The cells with one of the wanted values in `field`; each value must match a cell."""
-    if not isinstance(wanted, list):
-        return list(cells)
     values = dict.fromkeys(getattr(cell, field) for cell in cells)
-    chosen = []
+    chosen: set[PaperCell] = set()
     for text in wanted:
-        try:
-            chosen.append(read_mask(text) if field == "mask" else int(str(text)))
-        except ValueError as error:
-            raise SettingsError(f"{field} = {text!r}: {error}") from None
-        if chosen[-1] not in values:
+        if field == "method":
+            systems = systems_named(text, values)
+            found = {c for c in cells if any(s.include(c.method, c.mask) for s in systems)}
+        else:
+            try:
+                value = read_mask(text) if field == "mask" else int(text)
+            except ValueError as error:
+                raise SettingsError(f"{field} = {text!r}: {error}") from None
+            found = {cell for cell in cells if getattr(cell, field) == value}
+        if not found and field == "method":
+            raise unknown_method("method of these cells", text, values)
+        if not found:
             known = [f"{v:g}" if isinstance(v, float) else str(v).lower() for v in values]
-            raise UnknownNameError(unknown(f"{field} of these cells", str(text), known))
-    return [cell for cell in cells if getattr(cell, field) in chosen]
+            raise UnknownNameError(unknown(f"{field} of these cells", text, known))
+        chosen |= found
+    return [cell for cell in cells if cell in chosen]
