@@ -17,7 +17,6 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PlainSerializer,
     model_validator,
@@ -149,10 +148,8 @@ _PER_TRIAL = {
 """The fields in which the trials of a stack may differ."""
 
 
-class TrialConfig(BaseModel):
+class TrialConfig(BaseModel, frozen=True, extra="forbid"):
     """Everything that determines a trial. Two trials with equal configs have equal results."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     benchmark: Annotated[Name, OnCommandLine("NAMES", several=True)] = Field(
         description="The data: a name listed by `remask benchmarks`, or your own, "

@@ -4,27 +4,16 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
 from remask.config import OnCommandLine
 from remask.console import PlainConsole, errors, silence
 from remask.errors import SettingsError, describe_errors
 from remask.loggers import Logger, check_place
 
-_Path = Annotated[
-    Path, BeforeValidator(lambda path: Path(path) if isinstance(path, os.PathLike) else path)
-]
-_Place = Annotated[
-    str,
-    BeforeValidator(lambda place: os.fspath(place) if isinstance(place, os.PathLike) else place),
-]
+_PathLike = BeforeValidator(lambda path: os.fspath(path) if isinstance(path, os.PathLike) else path)
+_Path = Annotated[Path, _PathLike]
+_Place = Annotated[str, _PathLike]
 # Above these, the system's own errors explain nothing.
 _MOST_PROCESSES = 4096
 _MOST_STACKED = 100_000
@@ -32,17 +21,10 @@ _Count = Annotated[int, Field(ge=1, le=_MOST_PROCESSES, strict=True)]
 _CLUSTER_ONLY = ("address", "cpus", "gpus", "checkpoints", "logs")
 
 
-class RunOptions(BaseModel):
+class RunOptions(
+    BaseModel, frozen=True, extra="forbid", defer_build=True, arbitrary_types_allowed=True
+):
     """How to run trials. Nothing here changes their results, except for rounding."""
-
-    # Worker processes receive them as JSON, and checkpoint_seconds may be infinite.
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        defer_build=True,
-        ser_json_inf_nan="constants",
-        arbitrary_types_allowed=True,
-    )
 
     device: str = Field("cpu", description="The torch device: cpu, cuda, mps.")
     workers: _Count | None = Field(None, description="Processes. Default: one per core.")
