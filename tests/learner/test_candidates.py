@@ -17,12 +17,12 @@ from remask.learner import (
     training,
 )
 from remask.learner import data as deciding
+from remask.learner.choosing import check_chance, check_drop
 from remask.learner.folder import LearnerFolder
 from remask.learner.manifest import read_manifest
 from remask.learner.scoring import Rated
 from remask.learner.settings import LearnerSettings
 from remask.learner.training import candidate_configs, trial_config
-from remask.learner.validation import check_chance, check_drop
 from remask.methods import find_method
 from tests.learner.samples import bits, blobs, create, interrupted, taught
 

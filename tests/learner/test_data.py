@@ -1,6 +1,5 @@
 """What a learner can be given: folders, arrays, datasets; and errors for the rest."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -167,20 +166,6 @@ def test_unreadable_files_are_skipped_and_a_warning_names_them(tmp_path: Path) -
     assert visit.fingerprint == again.fingerprint
     assert not without.skipped
     assert bits(tmp_path / "a") == bits(tmp_path / "b")
-
-
-@pytest.mark.filterwarnings("default")  # as for users, whom a warning does not stop
-def test_the_first_image_of_a_first_visit_is_checked_like_the_others(tmp_path: Path) -> None:
-    photos = write_folder(tmp_path / "photos", ["owl", "yak"], shape=(3, 8, 8))
-    learner = create(tmp_path / "a")
-    os.mkfifo(photos / "owl" / "-.png")
-    with pytest.raises(LearnerError, match=r"-\.png: not a regular file"):
-        learner.learn(photos, name="v")
-    (photos / "owl" / "-.png").unlink()
-    Image.new("1", (13_000, 13_000)).save(photos / "owl" / "-.png")
-    with pytest.raises(LearnerError, match=r"-\.png: too large to be decoded"):
-        learner.learn(photos, name="v")
-    assert learner.unfinished is None
 
 
 def test_folders_that_hold_no_classes_say_what_is_expected(tmp_path: Path) -> None:

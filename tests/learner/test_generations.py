@@ -151,14 +151,3 @@ def test_probabilities_of_merged_classes_add_up_and_learning_continues(
     assert learner.forget("ant").samples > 5
     assert learner.classes == ("bee", "dog", "eel", "fox")
     assert not files_with(path, [*samples_of("ant"), *samples_of("cat")])
-
-
-def test_classes_merged_into_the_only_one_and_undone(tmp_path: Path) -> None:
-    learner = taught(tmp_path / "a", ["ant", "bee"], ["cat"])
-    learner.rename("ant", "bee", merge=True)
-    assert learner.classes == ("bee", "cat")
-    learner.undo()
-    assert list(learner.classes) == ["bee"]
-    assert learner.predict(blobs(["ant"])[0]).names == ["bee"] * 30
-    learner.learn(*blobs(["bee", "dog"], seed=6), name="later")
-    assert list(learner.classes) == ["bee", "dog"]

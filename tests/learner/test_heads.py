@@ -124,16 +124,6 @@ def test_auto_compares_heads_and_reports_the_choice(tmp_path: Path) -> None:
     assert learner.evaluate(*features("abcde", seed=9)).accuracy > 90
 
 
-def test_each_class_has_one_file_of_statistics(tmp_path: Path) -> None:
-    learner = taught(tmp_path / "a", features("abcd"), memory=0, keep_generations=0)
-    for number in range(2):
-        learner.learn(*features("ab"[number], seed=number + 1), name=f"again-{number}")
-        notes = read_manifest(tmp_path / "a").statistics
-        assert list(notes) == [0, 1, 2, 3]
-        files = {path.name for path in (tmp_path / "a").glob("statistics-*")}
-        assert files == {note.name for note in notes.values()}
-
-
 def test_held_out_samples_depend_on_their_class_alone(tmp_path: Path) -> None:
     everyone = features("abc")
     for number, data in enumerate((everyone, without(everyone, "b"))):

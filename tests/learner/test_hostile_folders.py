@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import random
 import shutil
 import stat
 from pathlib import Path
@@ -15,7 +14,7 @@ from remask import files
 from remask.files import _HOST
 from remask.learner import Learner, LearnerError
 from remask.learner.folder import LearnerFolder
-from remask.learner.manifest import MANIFEST, Manifest, read_manifest
+from remask.learner.manifest import MANIFEST, Manifest
 from tests.learner.samples import bits, blobs, files_with, interrupted, samples_of, taught
 
 VISIT = ("cat", "dog")
@@ -53,32 +52,6 @@ def reseal(path: Path, kind: str, data: bytes) -> None:
     (path / MANIFEST).write_text(json.dumps(manifest))
 
 
-def test_a_changed_bit_of_the_note_of_a_visit_is_found(path: Path) -> None:
-    begin_visit(path)
-    whole = bits(path)
-    note = path / "visit" / "visit.json"
-    text = note.read_bytes()
-    source = random.Random(0)
-    for _ in range(15):
-        data = bytearray(text)
-        data[source.randrange(len(data))] ^= 1 << source.randrange(8)
-        if json_of(data) == json_of(text):
-            continue
-        note.write_bytes(data)
-        with pytest.raises(LearnerError, match=r"is damaged.*--discard|newer|older"):
-            Learner.open(path).learn(*blobs(VISIT, seed=1), name="second")
-    assert bits(path) == whole
-    Learner.open(path).learn(*blobs(VISIT, seed=1), name="second", discard=True)
-    assert not (path / "visit").exists()
-
-
-def json_of(data: bytes | bytearray) -> object:
-    try:
-        return json.loads(data)
-    except ValueError:
-        return None
-
-
 @pytest.mark.parametrize("with_note", [False, True])
 def test_a_link_in_place_of_the_visit_is_not_followed(
     path: Path, tmp_path: Path, with_note: bool
@@ -98,24 +71,6 @@ def test_a_link_in_place_of_the_visit_is_not_followed(
     (path / "visit").symlink_to(other)
     learner.learn(*blobs(VISIT, seed=1), name="second", discard=True)
     assert {p: p.read_bytes() for p in other.rglob("*") if p.is_file()} == everything
-
-
-def test_links_in_place_of_files_are_replaced_and_not_written_through(
-    path: Path, tmp_path: Path
-) -> None:
-    manifest = read_manifest(path)
-    for name in (MANIFEST, *(note.name for note in manifest.files), "learner.lock.owner.json"):
-        target = tmp_path / f"target-{name}"
-        if (path / name).exists():
-            (path / name).rename(target)
-        else:
-            target.write_text("my thesis")
-        (path / name).symlink_to(target)
-    contents = {p: p.read_bytes() for p in tmp_path.glob("target-*")}
-    Learner.open(path).learn(*blobs(VISIT, seed=1), name="second")
-    Learner.open(path).forget("ant")
-    assert {p: p.read_bytes() for p in tmp_path.glob("target-*")} == contents
-    assert not (path / MANIFEST).is_symlink()
 
 
 def test_files_with_samples_can_only_be_read_by_their_owner(path: Path, tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def list_images(path: Path, *, labelled: bool) -> Listing:
     listing, entries = Listing(root=path), _entries(path)
     folders = [entry for entry in entries if entry.is_dir()]
     if labelled and not folders:
-        raise DataError(f"{path} has no images: expected a folder per class, CLASS/NAME.png")
+        raise DataError(f"{path} has no folders: expected a folder per class, CLASS/NAME.png")
     if folders:
         listing.ignored += [entry.name for entry in entries if not entry.is_dir()]
     for folder in folders or [path]:

@@ -10,10 +10,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from remask.learner.choosing import calibration_error, per_class
 from remask.learner.predictions import Abstention, Predictions, UnknownTest
 from remask.learner.results import Shown, listed
 from remask.learner.scoring import Rated
-from remask.learner.validation import calibration_error, per_class
 
 _MOST_COLUMNS = 20  # of a confusion matrix that is printed
 _MOST_CONFUSIONS = 10

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import torch
 
 from remask.files import DurabilityError
+from remask.learner.choosing import Candidate, calibrate, choose
 from remask.learner.data import moments
 from remask.learner.folder import (
     HELD_KEYS,
@@ -23,7 +24,6 @@ from remask.learner.results import Forgotten
 from remask.learner.samples import ChosenRows, HeldOut, Statistics, measured_on
 from remask.learner.settings import LearnerError
 from remask.learner.training import Training, make_stack
-from remask.learner.validation import Candidate, calibrate, choose
 from remask.memory import EMPTY
 
 _MOST_PASSES = 20  # over the memory, per epoch of a visit

@@ -10,6 +10,15 @@ from torch import Tensor
 from remask.data.classes import in_order
 from remask.data.readers import SampleReader
 from remask.engine import Position, TrialStack
+from remask.learner.choosing import (
+    Candidate,
+    calibrate,
+    check_chance,
+    check_drop,
+    choose,
+    choose_trial,
+    per_class,
+)
 from remask.learner.data import (
     OnProgress,
     VisitReader,
@@ -26,15 +35,6 @@ from remask.learner.samples import ChosenRows, HeldOut, Statistics, measured_on
 from remask.learner.scoring import Rated, rate
 from remask.learner.settings import LearnerError, VisitRejectedError
 from remask.learner.training import Training, copies, make_stack
-from remask.learner.validation import (
-    Candidate,
-    calibrate,
-    check_chance,
-    check_drop,
-    choose,
-    choose_trial,
-    per_class,
-)
 from remask.memory import JoinedRows, MappedRows, StoredRows
 
 _NOT_OF_STACK = ("held_out/", "head/", "statistics/")
