@@ -54,7 +54,7 @@ def choose(
     candidates = list(nets)
     if statistics is not None:
         candidates[:0] = [
-            Candidate(name, manifest.model_copy(update={"head": name}), statistics.head(name))
+            Candidate(name, manifest.changed(head=name), statistics.head(name))
             for name in manifest.settings.heads
         ]
     rated = [rate(held, each.manifest, each.tensors, model) for each in candidates]

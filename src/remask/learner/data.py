@@ -153,13 +153,13 @@ def measured(
     if data.features is not None:
         if not settings.trains(features=True):
             return data
-        return data.model_copy(update={"features_seen": moments(rows, learnt)})
+        return data.changed(features_seen=moments(rows, learnt))
     form = data.inputs
     as_in_the_paper = data.net == "mlp" and form.is_image and form.dtype == "uint8"
     fixed = settings.normalise != AUTO or settings.net == OWN_MODULE or form.dtype == "int64"
     if as_in_the_paper or fixed:
         return data
-    return data.model_copy(update={"seen": moments(rows, learnt, _scale(form))})
+    return data.changed(seen=moments(rows, learnt, _scale(form)))
 
 
 def moments(inputs: StoredRows, rows: npt.NDArray[np.int64], scale: float = 1.0) -> Normalisation:

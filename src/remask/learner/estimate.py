@@ -68,7 +68,7 @@ def estimate(manifest: Manifest, model: Model, source: SampleReader) -> Estimate
 
 def _training_seconds(manifest: Manifest, data: DataNote, model: Model, samples: int) -> float:
     """Estimate the time of all steps from a few steps on random inputs."""
-    stack = make_stack(manifest.model_copy(update={"data": data}), model, samples, seen=samples)
+    stack = make_stack(manifest.changed(data=data), model, samples, seen=samples)
     config = stack.configs[0]
     count = config.batch * (_MEASURED_STEPS + 1)
     inputs = torch.randint(0, 2, (count, *data.kept.shape)).to(data.kept.tensor_type)

@@ -143,7 +143,7 @@ class LearnerFolder:
                 raise LearnerError(f"{found}. Choose a new folder for the learner.")
             folder = cls(path, manifest)
             note = folder.write_tensors("given", given) if given else None
-            folder.commit(manifest.model_copy(update={"given": note}))
+            folder.commit(manifest.changed(given=note))
         return folder
 
     @classmethod
@@ -188,7 +188,7 @@ class LearnerFolder:
 
         Returns the files that could not be removed.
         """
-        manifest = manifest.model_copy(update={"generation": self.manifest.generation + 1})
+        manifest = manifest.changed(generation=self.manifest.generation + 1)
         manifest.write(self.path)
         self.manifest = manifest
         return self.remove_leftovers()
@@ -254,7 +254,7 @@ class LearnerFolder:
             dtype = str(rows.dtype).removeprefix("torch.")
             pieces = npy_pieces((len(used), *rows.shape[1:]), dtype, groups)
             file = self._write("samples-", ".npy", pieces, private=True)
-            samples = file.model_copy(update={"rows": len(used)})
+            samples = file.changed(rows=len(used))
         state = self.write_tensors("state", {**tensors, **changed}, private=private)
         return {"state": state, "samples": samples}
 

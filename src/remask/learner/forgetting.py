@@ -41,11 +41,10 @@ def forget(folder: LearnerFolder, model: Model, name: str, *, retrain: bool) -> 
     kept, removed = _divided(folder.read_state(), outputs)
     classes = tuple(None if own == name else own for own in before.classes)
     history = tuple(visit.without(name) for visit in before.history)
-    after = before.model_copy(update={"classes": classes, "history": history, "earlier": ()})
+    after = before.changed(classes=classes, history=history, earlier=())
     exact, retrained = True, False
     if not after.known:
-        empty = {field: info.default for field, info in Learnt.model_fields.items()}
-        after = after.model_copy(update=empty)
+        after = after.changed(**dict(Learnt()))
     else:
         after, retrained = _without(folder, model, after, kept, outputs, retrain=retrain)
         exact = after.head != "net"
@@ -100,12 +99,12 @@ def _without(
     if manifest.data_note.features is not None and settings.heads:
         statistics = Statistics(folder, manifest, kept)
         statistics.remove(outputs)
-        manifest = manifest.model_copy(update={"statistics": statistics.notes})
+        manifest = manifest.changed(statistics=statistics.notes)
         retrain = settings.trains(features=True) and manifest.samples is not None
     nets = []
     if retrain:
         tensors, manifest = _retrained(manifest, kept, held, model)
-        nets = [Candidate("", manifest.model_copy(update={"head": "net"}), tensors)]
+        nets = [Candidate("", manifest.changed(head="net"), tensors)]
     elif statistics is None:
         tensors = _cleared(kept, outputs, _class_axes(manifest, model))
         nets = [Candidate("", manifest, tensors)]
@@ -114,8 +113,8 @@ def _without(
     tensors = {**held.tensors(), **tensors, **chosen.tensors}
     if statistics is not None:
         tensors |= statistics.tensors()
-    update = {**folder.save(tensors, rows), "calibration": calibrate(rated)}
-    return chosen.manifest.model_copy(update=update), retrain
+    files, calibration = folder.save(tensors, rows), calibrate(rated)
+    return chosen.manifest.changed(**files, calibration=calibration), retrain
 
 
 def _retrained(
@@ -132,21 +131,20 @@ def _retrained(
         raise LearnerError("the memory holds no samples of other classes to retrain from")
     memory = ChosenRows(held.rows, sources)
     if data.features is not None:  # their mean and deviation depend on the class
-        data = data.model_copy(
-            update={"features_seen": moments(memory, torch.arange(len(memory)).numpy())}
-        )
-        manifest = manifest.model_copy(update={"data": data})
+        seen = moments(memory, torch.arange(len(memory)).numpy())
+        data = data.changed(features_seen=seen)
+        manifest = manifest.changed(data=data)
     count, trained = len(labels), manifest
     if manifest.settings.epochs is not None:
         learnt = sum(sum(visit.samples.values()) for visit in manifest.history)
         epochs = manifest.settings.epochs * min(max(1, -(-learnt // count)), _MOST_PASSES)
         settings = manifest.settings.model_copy(update={"epochs": epochs})
-        trained = manifest.model_copy(update={"settings": settings})
+        trained = manifest.changed(settings=settings)
     stack = make_stack(trained, model, count, seen=count, only_default=True)
     Training(stack, held, trained, model.device).run(memory, labels)
     tensors = {**stack.state(), **held.tensors()}
     tensors[MEMORY_SOURCES] = sources[tensors[MEMORY_SOURCES].cpu()]
-    return tensors, manifest.model_copy(update={"tasks": 1})
+    return tensors, manifest.changed(tasks=1)
 
 
 def _divided(tensors: Tensors, outputs: list[int]) -> tuple[Tensors, int]:
@@ -171,7 +169,7 @@ def _divided(tensors: Tensors, outputs: list[int]) -> tuple[Tensors, int]:
 def _class_axes(manifest: Manifest, model: Model) -> dict[str, list[int]]:
     """Return the axes of classes of each tensor in the state: those that grow with the head."""
     more = (None,) * (manifest.outputs + 1 - len(manifest.classes))
-    wider = manifest.model_copy(update={"classes": (*manifest.classes, *more)})
+    wider = manifest.changed(classes=(*manifest.classes, *more))
     own, other = (
         make_stack(each, model, 1, seen=1, only_default=True).state() for each in (manifest, wider)
     )

@@ -19,7 +19,7 @@ from remask.learner.data import NO_ENCODER, OnProgress, lacks_encoder
 from remask.learner.estimate import Estimate, estimate
 from remask.learner.folder import LearnerFolder
 from remask.learner.forgetting import forget
-from remask.learner.manifest import Learnt, Manifest
+from remask.learner.manifest import Manifest
 from remask.learner.model import EncoderGiven, Model, NetGiven, check_given, is_own_encoder, name_of
 from remask.learner.reader import LearnerReader
 from remask.learner.results import Forgotten, Undone, Visit, listed
@@ -188,9 +188,8 @@ class Learner(LearnerReader):
                     f"removes them. Nothing was changed."
                 )
             then = now.earlier[-1]
-            restored = {name: getattr(then, name) for name in Learnt.model_fields}
-            restored |= {"history": now.history[: then.visits], "earlier": now.earlier[:-1]}
-            self._folder.commit(now.model_copy(update=restored))
+            history, earlier = now.history[: then.visits], now.earlier[:-1]
+            self._folder.commit(now.changed(**then.learnt(), history=history, earlier=earlier))
         removed = tuple(name for name in now.known if name not in then.known)
         undone = ", ".join(visit.name for visit in now.history[then.visits :])
         return Undone(undone, tuple(then.known), removed)
@@ -219,8 +218,8 @@ class Learner(LearnerReader):
                 )
             history = tuple(visit.renamed(old, new) for visit in now.history)
             earlier = tuple(each.renamed(old, new) for each in now.earlier)
-            update = {"history": history, "earlier": earlier}
-            self._folder.commit(now.renamed(old, new).model_copy(update=update))
+            renamed = now.renamed(old, new).changed(history=history, earlier=earlier)
+            self._folder.commit(renamed)
 
     def _known(self, name: str | int) -> str:
         name = _checked(name)

@@ -106,7 +106,11 @@ class Learnt(Record):
     def renamed(self, old: str, new: str) -> Self:
         """Return the same with another name for a class."""
         classes = tuple(new if own == old else own for own in self.classes)
-        return self.model_copy(update={"classes": classes})
+        return self.changed(classes=classes)
+
+    def learnt(self) -> dict[str, Any]:
+        """Return the fields that an earlier generation has, too."""
+        return {name: getattr(self, name) for name in Learnt.model_fields}
 
     @property
     def data_note(self) -> DataNote:
@@ -169,8 +173,7 @@ class Manifest(Learnt):
 
     def generations(self) -> tuple[Earlier, ...]:
         """Return the earlier generations to keep when another generation follows this one."""
-        own = {name: getattr(self, name) for name in Learnt.model_fields}
-        this = Earlier.model_construct(**own, visits=len(self.history))
+        this = Earlier.model_construct(**self.learnt(), visits=len(self.history))
         keep = self.settings.keep_generations
         return (*self.earlier, this)[-keep:] if keep else ()
 

@@ -3,7 +3,7 @@
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import torch
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -39,6 +39,10 @@ class Record(BaseModel):
     """Base class of what is stored in the files of a learner."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def changed(self, **changes: Any) -> Self:
+        """Return a copy with other values of some fields, which are not validated."""
+        return self.model_copy(update=changes)
 
 
 class Choice(Record):
@@ -109,11 +113,11 @@ class Visit(Shown, Record):
         if name in self.samples:
             update["fingerprint"] = None
         if self.samples.keys() == {name}:
-            why = self.choice.model_copy(update={"why": "its classes were forgotten"})
+            why = self.choice.changed(why="its classes were forgotten")
             update |= {field: {} for field in _BY_CLASS}
             update |= {"name": "(forgotten)", "choice": why, "calibration": None}
             update |= {"seconds": 0.0, "steps": 0, "epochs": 0}
-        return self.model_copy(update=update)
+        return self.changed(**update)
 
     def renamed(self, old: str, new: str) -> "Visit":
         """Return this visit with another name for a class.
@@ -132,7 +136,7 @@ class Visit(Shown, Record):
                     total /= sum(weights)
                 update[field][new] = total
         names = (new if own == old else own for own in self.new_classes)
-        return self.model_copy(update={**update, "new_classes": tuple(dict.fromkeys(names))})
+        return self.changed(**update, new_classes=tuple(dict.fromkeys(names)))
 
     @property
     def mean(self) -> float | None:

@@ -89,8 +89,8 @@ def stage_visit(
         raise
     keys = torch.tensor([reader.keys[row] for row in held_out], dtype=torch.int64)
     aside = torch.tensor(held_out, dtype=torch.int64)
-    update = {"classes": (*manifest.classes, *new), "data": data, "tasks": manifest.tasks + 1}
-    after = manifest.model_copy(update=update)
+    classes = (*manifest.classes, *new)
+    after = manifest.changed(classes=classes, data=data, tasks=manifest.tasks + 1)
     return VisitRun(folder, model, note, after, inputs, torch.tensor(labels), aside, keys)
 
 
@@ -109,7 +109,7 @@ def _learnt_before(before: Visit, source: SampleReader, data: DataNote) -> Visit
         for _ in reader.groups():
             pass
         if reader.fingerprint() == before.fingerprint:
-            return before.model_copy(update={"repeated": True})
+            return before.changed(repeated=True)
         reason = "from other samples"
     raise LearnerError(
         f"a visit {before.name!r} was learnt on {before.finished[:10]}, {reason}. Choose another "
@@ -162,7 +162,7 @@ class VisitRun:
             statistics = Statistics(self._folder, self.after, self._old)
             held = self._part(self._held_out) if self._settings.memory == 0 else None
             statistics.add(self._part(self._learnt), held)
-            self.after = self.after.model_copy(update={"statistics": statistics.notes})
+            self.after = self.after.changed(statistics=statistics.notes)
         measured = measured_on(self._folder, self.after, self._held)
         before = None
         if self._old is not None:
@@ -171,14 +171,14 @@ class VisitRun:
         if self._settings.trains(features=has_features):
             stack = self._train(measured, on_progress, checkpoint_seconds)
             net, choice = choose_trial(stack, measured, self.after, self._model)
-            manifest = self.after.model_copy(update={"head": "net", "lr": choice.lr})
+            manifest = self.after.changed(head="net", lr=choice.lr)
             nets = [Candidate(f"{self._model.trained_by.title} (replay)", manifest, net)]
         chosen, why, rated = choose(self.after, statistics, nets, measured, self._model)
         if statistics is not None:
             head, why = chosen.manifest.head, why or "as the learner was created"
             if head == "net":
                 why = f"{why}. Among trained heads: {choice.why}"
-            choice = choice.model_copy(update={"head": head, "why": why})
+            choice = choice.changed(head=head, why=why)
         if not force:
             self._check(before, rated, max_drop)
         visit = self._result(before, rated, choice)
@@ -226,7 +226,7 @@ class VisitRun:
         except VisitRejectedError:
             if self._training is not None:
                 self._training.save()
-            rejected = self._note.model_copy(update={"rejected": True})
+            rejected = self._note.changed(rejected=True)
             self._folder.visit.write_note(rejected)
             self._folder.remove_leftovers()
             raise
@@ -261,11 +261,11 @@ class VisitRun:
             tensors[MEMORY_SOURCES] = rows[tensors[MEMORY_SOURCES].cpu()]
         method = self._model.method
         private = method is not None and method.own_memory != "no"
-        update: dict[str, object] = {
+        manifest = manifest.changed(
             **self._folder.save(tensors, self._rows, private=private),
-            "calibration": visit.calibration,
-            "history": (*self._before.history, visit),
-            "earlier": self._before.generations(),
-            "lr": visit.choice.lr,
-        }
-        self._folder.commit(manifest.model_copy(update=update))
+            calibration=visit.calibration,
+            history=(*self._before.history, visit),
+            earlier=self._before.generations(),
+            lr=visit.choice.lr,
+        )
+        self._folder.commit(manifest)
