@@ -218,6 +218,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"method": "erema"}, "unknown method"),
     ({"net": "resnet81"}, "unknown net"),
     ({"memory": "many"}, "500 MB"),
+    ({"memori": 5}, "unknown setting 'memori'; did you mean 'memory'"),
     ({"memory": -1}, "memory"),
     ({"memory": 0}, "memory=0 keeps no samples to replay"),
     ({"method": "ridge", "net": "mlp"}, "trains no net: leave out net"),

@@ -13,7 +13,7 @@ from remask.data.classes import checked_name, class_name
 from remask.data.readers import Labels
 from remask.data.texts import TextFile as TextFile
 from remask.data.user_data import Data
-from remask.errors import DataError, describe_errors
+from remask.errors import DataError, describe_errors, unknown
 from remask.files import AnyPath
 from remask.learner.data import NO_ENCODER, OnProgress, lacks_encoder
 from remask.learner.estimate import Estimate, estimate
@@ -78,6 +78,8 @@ class Learner(LearnerReader):
             settings: See `LearnerSettings`, which describes all of them.
 
         """
+        for name in settings.keys() - LearnerSettings.model_fields.keys():
+            raise LearnerError(unknown("setting", name, LearnerSettings.model_fields))
         given = {"encoder": encoder, "net": net, "method": name_of(method)}
         named = {k: OWN_MODULE if isinstance(own, nn.Module) else own for k, own in given.items()}
         try:
