@@ -100,7 +100,7 @@ def test_wrong_folders_are_refused(write: Write, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"nowhere does not exist"):
         image_folder(tmp_path / "nowhere", tasks=1)
     (tmp_path / "all").mkdir()
-    with pytest.raises(DataError, match=r"no folders: expected a folder per class, CLASS/NAME\.png"):
+    with pytest.raises(DataError, match=r"no folders: expected a folder per class"):
         image_folder(tmp_path / "all", tasks=1)
     write("all/a/0.png")
     write("all/a/1.png")
