@@ -376,16 +376,15 @@ def test_a_plot_of_nothing_is_none_and_an_unknown_one_is_refused_with_the_neares
 
 
 @pytest.mark.usefixtures("unrendered")
-def test_long_figures_continue_on_a_second_page(tmp_path: Path) -> None:
-    cells = []
-    for buffer in (200, 300, 400, 500):
-        cells += _sweep((_INF, -2.0, 0.0), buffer=buffer, benchmark="my.data:digits")
+def test_a_sweep_has_at_most_three_panels_in_a_row_and_a_file_name_without_a_colon(
+    tmp_path: Path,
+) -> None:
+    buffers = (200, 300, 400, 500)
+    cells = [c for b in buffers for c in _sweep((_INF, -2.0, 0.0), buffer=b, benchmark="my:digits")]
     names = [path.stem for path in write_figures(cells, tmp_path) if path.suffix == ".svg"]
-    assert names == [
-        "my.data-digits-mask-sweep",  # a file name without a colon
-        "my.data-digits-mask-sweep-2",
-        "my.data-digits-stability-plasticity",
-    ]
+    assert names == ["my-digits-mask-sweep", "my-digits-stability-plasticity"]
+    drawing = draw(_described("mask-sweep", cells))
+    assert [len(part.axes) for part in drawing.subfigs] == [3, 3]  # the last two are empty
 
 
 @pytest.mark.usefixtures("unrendered")

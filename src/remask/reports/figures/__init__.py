@@ -50,10 +50,6 @@ FIGURES = {
 }
 """In the order of the page."""
 _OF_ALL_CELLS = ("settings", "stability-plasticity")
-_ROWS = 4
-"""Families on one printed page."""
-_COLUMNS = 3
-"""Panels of a sweep on one printed page."""
 _LONGEST_NAME = 50  # of a benchmark in a file name
 _VALIDATED = {f"validation_{name}": f"validation {title}" for name, title in SETTINGS.items()}
 _PROPOSED_MASKS = (float("-inf"), -1.0)
@@ -106,7 +102,7 @@ def write_figures(
     for benchmark, own in _by_benchmark(cells).items():
         start = re.sub(r"[^\w.-]+", "-", benchmark)[:_LONGEST_NAME]
         for name in FIGURES:
-            for end, rows in _pages(name, own):
+            for end, rows in _printed(name, own):
                 settings = SETTINGS if name == "mask-sweep" else ["class_il"]
                 figures = [FIGURES[name](rows, setting, systems) for setting in settings]
                 figures = [figure for figure in figures if figure.panels]
@@ -121,22 +117,17 @@ def write_figures(
     return paths
 
 
-def _pages(name: str, cells: Sequence[Cell]) -> Iterator[tuple[str, Sequence[Row]]]:
-    """The end of the file name, and the rows, of each printed page of a figure."""
+def _printed(name: str, cells: Sequence[Cell]) -> Iterator[tuple[str, Sequence[Row]]]:
+    """The end of the file name, and the rows, of each file of a figure."""
     if name in _OF_ALL_CELLS:
         yield "", [Row(tuple(cells))]
     elif name == "mask-sweep":
-        yield from _paged("", swept_families(cells), _COLUMNS)
+        yield "", swept_families(cells)
     else:
         rows = [row for family in families(cells) if (row := contrast(family))]
         by_buffer = grouped(rows, lambda row: row.cells[0].config.buffer)
         for buffer, own in sorted(by_buffer.items()):
-            yield from _paged(f"-b{buffer}", own, _ROWS)
-
-
-def _paged(end: str, rows: Sequence[Row], size: int) -> Iterator[tuple[str, Sequence[Row]]]:
-    for page, start in enumerate(range(0, len(rows), size), start=1):
-        yield end if page == 1 else f"{end}-{page}", rows[start : start + size]
+            yield f"-b{buffer}", own
 
 
 def contrast(family: Row) -> Row | None:

@@ -100,7 +100,7 @@ def _rows(figure: Figure) -> Iterator[list[Panel]]:
     """The panels of each row."""
     for number in sorted({panel.row for panel in figure.panels}):
         row = [panel for panel in figure.panels if panel.row == number]
-        columns = 3 if row[0].y.places else 6  # heat maps need room for numbers
+        columns = 6 if figure.same_range else 3
         for start in range(0, len(row), columns):
             yield row[start : start + columns]
 
