@@ -23,16 +23,17 @@ from typing import Self
 import filelock
 
 from remask.errors import RemaskError, printable
+from remask.machine import write_duration
 
 AnyPath = str | os.PathLike[str]
 
 _ADVICE = {
-    **dict.fromkeys(
-        (errno.ENOSPC, errno.EDQUOT), "Free some space there, or choose another folder"
-    ),
+    errno.ENOSPC: "Free some space there, or choose another folder",
+    errno.EDQUOT: "Free some space there, or choose another folder",
     errno.EFBIG: "Raise the file size limit (ulimit -f), or choose another file system",
     errno.EROFS: "Choose a folder that can be written",
-    **dict.fromkeys((errno.EACCES, errno.EPERM), "Fix the permissions, or choose another folder"),
+    errno.EACCES: "Fix the permissions, or choose another folder",
+    errno.EPERM: "Fix the permissions, or choose another folder",
     errno.EIO: "The disk may be failing: check it, or choose another folder",
     errno.ENOENT: "Create the folder, or choose another",
     errno.EISDIR: "Name a file in it, or another",
@@ -135,24 +136,25 @@ def remove_tree(path: Path) -> None:
 
     Raises DurabilityError if something cannot be removed, after removing the rest.
     """
-    failed: list[tuple[Path, OSError]] = []
-    _remove_below(path, failed)
-    if failed:
-        raise refusal("remove", *failed[0])
-
-
-def _remove_below(path: Path, failed: list[tuple[Path, OSError]]) -> None:
+    failure: DurabilityError | None = None
     try:
         if stat.S_ISDIR(path.lstat().st_mode):
             for name in sorted(os.listdir(path)):  # noqa: PTH208 - unlike iterdir it is complete
-                _remove_below(path / name, failed)
+                try:
+                    remove_tree(path / name)
+                except DurabilityError as error:
+                    failure = failure or error
+            if failure:
+                raise failure
             _remove_folder(path)
         else:
             _remove(path)
     except FileNotFoundError:
-        pass
+        return
+    except DurabilityError:
+        raise
     except OSError as error:
-        failed.append((path, error))
+        raise refusal("remove", path, error) from error
 
 
 def is_temporary(name: str) -> bool:
@@ -235,10 +237,13 @@ class Lock:
             raise self._held() from None
         except (OSError, NotImplementedError) as error:
             raise refusal("lock", self._path, error) from error
+        owner = {
+            "pid": os.getpid(),
+            "host": _HOST_NAME,
+            "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])[:_LONGEST_COMMAND],
+            "since": time.time(),
+        }
         try:
-            command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])[:_LONGEST_COMMAND]
-            owner: dict[str, object] = {"pid": os.getpid(), "host": _HOST_NAME, "command": command}
-            owner["since"] = time.time()
             write_atomically(_owner_path(self._path), json.dumps(owner).encode())
         except OSError:  # an earlier owner must not be named
             remove_quietly(_owner_path(self._path))
@@ -271,20 +276,13 @@ def holder_of(path: Path) -> str | None:
         is_here = (pid, host) == (os.getpid(), _HOST_NAME)
         name = "another call in this process" if is_here else f"process {pid} on {host[:100]}"
         command = str(owner["command"])[:_LONGEST_COMMAND].replace("\n", "?").replace("\t", "?")
-        return printable(f"{name} ({command}), for {_duration(time.time() - since)} now")
+        return printable(f"{name} ({command}), for {write_duration(time.time() - since)} now")
     except (OSError, ValueError, TypeError, LookupError, OverflowError, RecursionError):
         return None
 
 
 def _owner_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.owner.json")
-
-
-def _duration(seconds: float) -> str:
-    for size, unit in ((_DAY, "days"), (60 * 60, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds // size:.0f} {unit}"
-    return f"{max(seconds, 0):.0f} s"
 
 
 # Changes to the disk

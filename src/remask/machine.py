@@ -10,6 +10,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -54,7 +55,11 @@ def write_duration(seconds: float) -> str:
 
 def free_memory() -> int | None:
     """Bytes that are free on the machine and in its control group; None: unknown."""
-    return min((*_free_on_the_machine(), *_free_in_groups()), default=None)
+    sizes = _table(Path("/proc/meminfo"))
+    found = [*_free_in_groups()]
+    if "MemAvailable:" in sizes:
+        found.append((sizes["MemAvailable:"] + sizes.get("SwapFree:", 0)) * 1024)
+    return min(found, default=None)
 
 
 def check_device(name: str) -> None:
@@ -96,12 +101,6 @@ def require_room(size: int, purpose: str) -> None:
             f"{purpose} takes {write_bytes(size)} of memory, and {write_bytes(max(free, 0))} are "
             f"free"
         )
-
-
-def _free_on_the_machine() -> Iterator[int]:
-    sizes = _table(Path("/proc/meminfo"))
-    if "MemAvailable:" in sizes:
-        yield (sizes["MemAvailable:"] + sizes.get("SwapFree:", 0)) * 1024
 
 
 def _free_in_groups() -> Iterator[int]:
@@ -166,12 +165,11 @@ def _commit() -> str | None:
 
 
 def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()
 
 
 class StopRequest:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from remask.data.samples import Cropper, Views, plan_views
+from remask.data.samples import Cropper
 from remask.data.tasks import DataDescription
 
 
@@ -43,17 +43,10 @@ def test_batches_are_cropped_and_mirrored_as_single_images_are(
     images = torch.from_numpy(np.random.default_rng(seed).integers(1, 256, shape)).to(kind)
     if kind.is_floating_point:
         images = images / -7
-    views = plan_views(
-        steps=2,
-        samples=samples + spare,
-        padding=padding,
-        flip=flip,
-        seeds=range(seed, seed + trials),
-        key=(0,),
-    )
     before = images.clone()
-    cropper = Cropper(tuple(shape[2:]), padding)
-    starts = cropper.starts(views)
+    cropper = Cropper(tuple(shape[2:]), padding, flip=flip)
+    tops, lefts, mirrored = cropper.draw(2, samples + spare, range(seed, seed + trials), (0,))
+    starts = cropper.starts(tops, lefts, mirrored)
     if spare:  # what an earlier and larger batch left behind must not shine through
         cropper(torch.full((trials, samples + spare, *shape[2:]), 255).to(kind), starts[0])
     for step in range(2):
@@ -63,7 +56,7 @@ def test_batches_are_cropped_and_mirrored_as_single_images_are(
         for trial in range(trials):
             for n in range(samples):
                 at = (step, trial, n)
-                place = int(views.tops[at]), int(views.lefts[at]), bool(views.mirrored[at])
+                place = int(tops[at]), int(lefts[at]), bool(mirrored[at])
                 assert torch.equal(seen[trial, n], slow_view(images[trial, n], *place, padding))
 
 
@@ -73,40 +66,37 @@ def test_all_offsets_of_a_small_frame_come_out_right(mirrored: bool) -> None:
     offsets = torch.cartesian_prod(torch.arange(5), torch.arange(5))
     images = torch.arange(1, 1 + 25 * 2 * 3 * 4).remainder(255).add(1).to(torch.uint8)
     images = images.view(1, 25, 2, 3, 4)
-    views = Views(offsets[:, 0][None], offsets[:, 1][None], torch.full((1, 25), mirrored))
     cropper = Cropper((2, 3, 4), 2)
-    seen = cropper(images, cropper.starts(views))
+    starts = cropper.starts(offsets[:, 0][None], offsets[:, 1][None], torch.full((1, 25), mirrored))
+    seen = cropper(images, starts)
     for n, (top, left) in enumerate(offsets.tolist()):
         assert torch.equal(seen[0, n], slow_view(images[0, n], top, left, mirrored, 2))
 
 
 def test_views_are_uniform_independent_and_fresh_for_every_sample() -> None:
-    views = plan_views(steps=50, samples=200, padding=1, flip=True, seeds=[3], key=(0, 0))
-    kinds = Counter((views.tops * 6 + views.lefts * 2 + views.mirrored).flatten().tolist())
+    tops, lefts, mirrored = Cropper((1, 4, 4), 1, flip=True).draw(50, 200, [3], (0, 0))
+    kinds = Counter((tops * 6 + lefts * 2 + mirrored).flatten().tolist())
     # 10,000 samples of 18 kinds: 555.6 each, standard deviation 23; five of them.
     assert set(kinds) == set(range(18))
     assert max(abs(count - 10_000 / 18) for count in kinds.values()) < 5 * 23
-    assert len({tuple(step[0]) for step in views.tops.tolist()}) == 50
+    assert len({tuple(step[0]) for step in tops.tolist()}) == 50
 
 
 def test_a_trial_draws_the_same_views_alone_and_in_company() -> None:
-    def planned(seeds: list[int], key: tuple[int, ...] = (1, 2)) -> Views:
-        return plan_views(steps=3, samples=7, padding=4, flip=True, seeds=seeds, key=key)
+    def planned(seeds: list[int], key: tuple[int, ...] = (1, 2)) -> tuple[torch.Tensor, ...]:
+        return Cropper((1, 4, 4), 4, flip=True).draw(3, 7, seeds, key)
 
     together = planned([5, 0, 9])
     for trial, seed in enumerate([5, 0, 9]):
-        alone = planned([seed])
-        assert torch.equal(together.tops[:, trial], alone.tops[:, 0])
-        assert torch.equal(together.lefts[:, trial], alone.lefts[:, 0])
-        assert torch.equal(together.mirrored[:, trial], alone.mirrored[:, 0])
+        for part, own in zip(together, planned([seed]), strict=True):
+            assert torch.equal(part[:, trial], own[:, 0])
     for other in (planned([6, 1, 8]), planned([5, 0, 9], (1, 3)), planned([5, 0, 9], (2, 2))):
         for trial in range(3):
-            assert not torch.equal(together.tops[:, trial], other.tops[:, trial])
+            assert not torch.equal(together[0][:, trial], other[0][:, trial])
 
 
 def test_nothing_is_mirrored_unless_asked() -> None:
-    views = plan_views(steps=1, samples=99, padding=0, flip=False, seeds=[0], key=())
-    for part in (views.mirrored, views.tops, views.lefts):
+    for part in Cropper((1, 4, 4), 0).draw(1, 99, [0], ()):
         assert not part.any()
 
 

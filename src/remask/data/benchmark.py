@@ -75,36 +75,36 @@ class Benchmark(PreprocessedData):
                 f"inputs must be uint8 or float32 [N, *shape], got {self.train_inputs.dtype} "
                 f"{list(self.train_inputs.shape)}"
             )
-        data = DataDescription.of(self)
-        for part in ("train", "test"):
-            labels: torch.Tensor = getattr(self, f"{part}_labels")
-            inputs: torch.Tensor = getattr(self, f"{part}_inputs")
-            data.check(part, inputs, labels)
-            missing = (torch.bincount(labels, minlength=self.num_classes) == 0).nonzero()
-            if len(missing):
-                raise ValueError(f"classes without {part} data: {missing.flatten().tolist()}")
-            self._check_assigned(part, labels)
-            largest = 0 if inputs.is_floating_point() else int(inputs.max())
-            if largest * self.scale > 1 + 1e-6:  # 255 * (1 / 255) may round up
-                raise ValueError(
-                    f"scale must bring bytes into [0, 1]; {self.scale} takes the largest, "
-                    f"{largest}, to {largest * self.scale}"
-                )
-
-    def _check_assigned(self, part: str, labels: torch.Tensor) -> None:
-        """Check the task of each sample, if given."""
-        assigned: torch.Tensor | None = getattr(self, f"{part}_tasks")
-        if (assigned is None) != (self.train_tasks is None):
+        if (self.train_tasks is None) != (self.test_tasks is None):
             raise ValueError("give both train_tasks and test_tasks, or neither")
-        if assigned is None:
+        data = DataDescription.of(self)
+        data.check("train", self.train_inputs, self.train_labels)
+        data.check("test", self.test_inputs, self.test_labels)
+        self._check_part("train", self.train_inputs, self.train_labels, self.train_tasks)
+        self._check_part("test", self.test_inputs, self.test_labels, self.test_tasks)
+
+    def _check_part(
+        self, part: str, inputs: torch.Tensor, labels: torch.Tensor, tasks: torch.Tensor | None
+    ) -> None:
+        """Check that every class has samples, their range, and the task of each, if given."""
+        missing = (torch.bincount(labels, minlength=self.num_classes) == 0).nonzero()
+        if len(missing):
+            raise ValueError(f"classes without {part} data: {missing.flatten().tolist()}")
+        largest = 0 if inputs.is_floating_point() else int(inputs.max())
+        if largest * self.scale > 1 + 1e-6:  # 255 * (1 / 255) may round up
+            raise ValueError(
+                f"scale must bring bytes into [0, 1]; {self.scale} takes the largest, {largest}, "
+                f"to {largest * self.scale}"
+            )
+        if tasks is None:
             return
-        if assigned.shape != labels.shape or assigned.dtype != torch.int64:
+        if tasks.shape != labels.shape or tasks.dtype != torch.int64:
             raise ValueError(f"{part}_tasks must be int64, one for each of {len(labels)} samples")
         for number, task in enumerate(self.tasks):
-            found = labels[assigned == number].unique().tolist()  # type: ignore[no-untyped-call]
+            found = labels[tasks == number].unique().tolist()  # type: ignore[no-untyped-call]
             if not found or {*found} - {*task} or (part == "train" and {*task} - {*found}):
                 raise ValueError(f"task {number} has {part} data of {found}, not of {list(task)}")
-        if int(assigned.min()) < 0 or int(assigned.max()) >= self.num_tasks:
+        if int(tasks.min()) < 0 or int(tasks.max()) >= self.num_tasks:
             raise ValueError(f"{part}_tasks must be in 0..{self.num_tasks - 1}")
 
     @property

@@ -1,7 +1,6 @@
 """The samples that a stack learns from: their order, augmentation and normalisation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -14,43 +13,6 @@ from remask.randomness import generator
 # Augmentation: the views of an epoch are planned ahead, per trial, so nothing has to be saved.
 
 
-@dataclass(frozen=True, eq=False)
-class Views:
-    """Random crops of images padded by P zeros on every side: [..., S, n]."""
-
-    tops: Tensor
-    """int64, each in 0..2P: the first row of the crop."""
-    lefts: Tensor
-    """int64, each in 0..2P: the first column of the crop."""
-    mirrored: Tensor
-    """bool: whether the image is mirrored left to right."""
-
-
-def plan_views(
-    *,
-    steps: int,
-    samples: int,
-    padding: int,
-    flip: bool,
-    seeds: Sequence[int],
-    key: tuple[int, ...],
-    device: torch.device | str = "cpu",
-) -> Views:
-    """Draw the views of `samples` images per step of an epoch: [steps, S, samples].
-
-    Each trial draws from the generator named by its seed and `key`.
-    """
-    offsets = np.empty((2, steps, len(seeds), samples), dtype=np.int64)
-    mirrored = np.zeros((steps, len(seeds), samples), dtype=np.bool_)
-    for trial, seed in enumerate(seeds):
-        random = generator(seed, "augment", *key)
-        offsets[:, :, trial] = random.integers(0, 2 * padding + 1, (2, steps, samples))
-        if flip:
-            mirrored[:, trial] = random.integers(0, 2, (steps, samples))
-    tops, lefts = torch.from_numpy(offsets).to(device)
-    return Views(tops, lefts, torch.from_numpy(mirrored).to(device))
-
-
 class Cropper:
     """Pads images with zeros, crops them back to their size, and mirrors some.
 
@@ -58,8 +20,8 @@ class Cropper:
     same length for every crop. Copying stretches is far faster than gathering pixels.
     """
 
-    def __init__(self, input_shape: tuple[int, ...], padding: int) -> None:
-        self._padding = padding
+    def __init__(self, input_shape: tuple[int, ...], padding: int, *, flip: bool = False) -> None:
+        self._padding, self._flip = padding, flip
         self._channels, self._height, self._width = input_shape
         self._framed_height, self._framed_width = (n + 2 * padding for n in input_shape[1:])
         self._size = self._channels * self._framed_height * self._framed_width
@@ -68,14 +30,31 @@ class Cropper:
         self._frames = torch.zeros(0)
         self._first = torch.zeros(0, dtype=torch.int64)
 
-    def starts(self, views: Views) -> Tensor:
-        """Return the offset of each view in the memory of its image and mirror image, int64.
+    def draw(
+        self, steps: int, samples: int, seeds: Sequence[int], key: tuple[int, ...]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Draw the crops of `samples` images per step of an epoch, [steps, S, samples] each.
+
+        Returns the first rows and columns of the crops in the padded images, int64 in 0..2P, and
+        whether to mirror them. Each trial draws from the generator named by its seed and `key`.
+        """
+        offsets = np.empty((2, steps, len(seeds), samples), dtype=np.int64)
+        mirrored = np.zeros((steps, len(seeds), samples), dtype=np.bool_)
+        for trial, seed in enumerate(seeds):
+            random = generator(seed, "augment", *key)
+            offsets[:, :, trial] = random.integers(0, 2 * self._padding + 1, (2, steps, samples))
+            if self._flip:
+                mirrored[:, trial] = random.integers(0, 2, (steps, samples))
+        tops, lefts = torch.from_numpy(offsets)
+        return tops, lefts, torch.from_numpy(mirrored)
+
+    def starts(self, tops: Tensor, lefts: Tensor, mirrored: Tensor) -> Tensor:
+        """Return the offset of each crop in the memory of its image and mirror image, int64.
 
         A mirrored crop is a crop of the mirror image, counted from its other end.
         """
-        in_mirror = self._size + 2 * self._padding - views.lefts
-        columns = torch.where(views.mirrored, in_mirror, views.lefts)
-        return columns + views.tops * self._framed_width
+        in_mirror = self._size + 2 * self._padding - lefts
+        return torch.where(mirrored, in_mirror, lefts) + tops * self._framed_width
 
     def __call__(self, images: Tensor, starts: Tensor) -> Tensor:
         """Crop images [S, n, C, H, W] at the first n of the planned starts [S, >= n].
@@ -134,7 +113,9 @@ class Samples:
     def __init__(self, data: DataDescription, seeds: Sequence[int], device: torch.device) -> None:
         self._data, self._seeds, self._device = data, seeds, device
         self._normalise = data.normaliser(device)
-        self._crop = Cropper(data.input_shape, data.crop_padding) if data.augment else None
+        self._crop: Cropper | None = None
+        if data.augment:
+            self._crop = Cropper(data.input_shape, data.crop_padding, flip=data.flip)
         self._kept: tuple[Tensor, Tensor] | None = None
         self._row_labels = torch.zeros(0, dtype=torch.int64)
         self._row_places: Tensor | None = None
@@ -221,16 +202,8 @@ class Samples:
         """Plan the crops of `samples` samples per step, int64 [S, n]; None without augmentation."""
         if self._crop is None:
             return None
-        views = plan_views(
-            steps=steps,
-            samples=samples,
-            padding=self._data.crop_padding,
-            flip=self._data.flip,
-            seeds=self._seeds,
-            key=key,
-            device=self._device,
-        )
-        return list(self._crop.starts(views))
+        starts = self._crop.starts(*self._crop.draw(steps, samples, self._seeds, key))
+        return list(starts.to(self._device))
 
     def decode(self, views: Tensor | None, *parts: Tensor) -> Tensor:
         """Join parts [S, b, *shape] and convert them to what the networks receive."""

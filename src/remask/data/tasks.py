@@ -1,6 +1,5 @@
 """What a stack learns from: the description of data, tasks, and the samples that are held out."""
 
-import typing
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -67,36 +66,39 @@ class DataDescription(PreprocessedData):
         names = tuple(self.class_names) or tuple(map(str, range(self.num_classes)))
         object.__setattr__(self, "class_names", names)
         numbers = (*(self.mean or ()), *(self.std or ()))
-        lengths = {*map(len, filter(None, (self.mean, self.std)))}
-        integers = self.input_type == torch.int64
-        allowed = {
-            f"need num_classes >= 1 and a name per class, got num_classes={self.num_classes} and "
-            f"{len(names)} names": 1 <= self.num_classes == len(names),
-            f"num_tasks must be at least 1, or None, got {self.num_tasks}": (
-                self.num_tasks is None or self.num_tasks >= 1
-            ),
-            f"inputs must be uint8, float32 or int64, got {self.input_type}": (
-                self.input_type in (torch.uint8, torch.float32, torch.int64)
-            ),
-            "int64 inputs are passed to the network as they are: use scale=1.0, and leave out "
-            "mean, std, crop_padding and flip": (
-                not integers or (self.scale == 1.0 and not numbers and not self.augment)
-            ),
-            f"scale must be a number above zero, got {self.scale}": 0 < self.scale < inf,
-            "mean and std are given together or not at all": (
-                (self.mean is None) == (self.std is None)
-            ),
-            f"mean and std must have a number per channel of {list(self.input_shape)}, got "
-            f"{self.mean} and {self.std}": lengths <= {*self.input_shape[:1]},
-            f"mean must be finite and std above zero, got {self.mean} and {self.std}": (
-                all(map(isfinite, numbers)) and min(self.std or (1.0,)) > 0
-            ),
-            f"crop_padding must not be negative, got {self.crop_padding}": self.crop_padding >= 0,
-            f"only images [C, H, W] can be cropped or flipped, inputs are "
-            f"{list(self.input_shape)}": not self.augment or len(self.input_shape) == 3,
-        }
-        if wrong := [message for message, is_allowed in allowed.items() if not is_allowed]:
-            raise StreamError(wrong[0])
+        if not 1 <= self.num_classes == len(names):
+            raise StreamError(
+                f"need num_classes >= 1 and a name per class, got num_classes={self.num_classes} "
+                f"and {len(names)} names"
+            )
+        if self.num_tasks is not None and self.num_tasks < 1:
+            raise StreamError(f"num_tasks must be at least 1, or None, got {self.num_tasks}")
+        if self.input_type not in (torch.uint8, torch.float32, torch.int64):
+            raise StreamError(f"inputs must be uint8, float32 or int64, got {self.input_type}")
+        if self.input_type == torch.int64 and (self.scale != 1 or numbers or self.augment):
+            raise StreamError(
+                "int64 inputs are passed to the network as they are: use scale=1.0, and leave out "
+                "mean, std, crop_padding and flip"
+            )
+        if not 0 < self.scale < inf:
+            raise StreamError(f"scale must be a number above zero, got {self.scale}")
+        if (
+            (self.mean is None) != (self.std is None)
+            or {len(part) for part in (self.mean, self.std) if part} - {*self.input_shape[:1]}
+            or not (all(map(isfinite, numbers)) and min(self.std or (1.0,)) > 0)
+        ):
+            raise StreamError(
+                f"mean and std are given together or not at all, and have a number per channel of "
+                f"{list(self.input_shape)}; they must be finite, and std above zero; got "
+                f"{self.mean} and {self.std}"
+            )
+        if self.crop_padding < 0:
+            raise StreamError(f"crop_padding must not be negative, got {self.crop_padding}")
+        if self.augment and len(self.input_shape) != 3:
+            raise StreamError(
+                f"only images [C, H, W] can be cropped or flipped, inputs are "
+                f"{list(self.input_shape)}"
+            )
 
     @classmethod
     def of(cls, benchmark: "Benchmark", *, num_tasks: int | None = None) -> "DataDescription":
@@ -145,26 +147,16 @@ class DataDescription(PreprocessedData):
                 start += len(chunk)
 
 
-class Scaling(typing.Protocol):
-    """Numbers that inputs are normalised by."""
-
-    @property
-    def scale(self) -> float: ...  # noqa: D102
-    @property
-    def mean(self) -> Sequence[float] | None: ...  # noqa: D102
-    @property
-    def std(self) -> Sequence[float] | None: ...  # noqa: D102
-
-
 class Normalise(nn.Module):
     """Converts stored inputs to what the network receives, `(inputs * scale - mean) / std`."""
 
     mean: Tensor | None
     std: Tensor | None
 
-    def __init__(self, how: Scaling, input_shape: Sequence[int]) -> None:
+    def __init__(self, how: Any, input_shape: Sequence[int]) -> None:
+        """Normalise inputs of that shape by the `scale`, `mean` and `std` of `how`."""
         super().__init__()
-        self.scale = how.scale
+        self.scale: float = how.scale
         for name, numbers in (("mean", how.mean), ("std", how.std)):
             per_channel = None
             if numbers is not None:
