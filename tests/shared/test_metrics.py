@@ -1,5 +1,8 @@
 """Metrics against matrices worked out by hand."""
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -33,63 +36,43 @@ FALLING = matrix([90, NAN, NAN], [60, 80, NAN], [70, 50, 96])
 # Task 0 ends better than it ever was: 50, 60, then 70.
 RISING = matrix([50, NAN, NAN], [60, 80, NAN], [70, 50, 96])
 ONLY_LAST = matrix([NAN] * 3, [NAN] * 3, [90, 81, 75])
+# Tasks before they are learnt do not count.
+AHEAD = matrix([90, 60, 10], [60, 80, 45], [70, 50, 96])
+NOT_MEASURED = matrix([NAN, NAN, NAN], [NAN, 80, NAN], [70, 50, 96])
+FORGETTING = [forgetting, partial(forgetting, include_last=False)]
 
 
-def test_average_accuracy_is_the_mean_of_the_last_row() -> None:
-    assert average_accuracy(FALLING) == pytest.approx((70 + 50 + 96) / 3)
-
-
-def test_forgetting_is_the_mean_fall_from_the_best_of_every_task_but_the_last() -> None:
-    # Task 0 falls from 90 (its first row, not its latest before the end) to 70, task 1 from 80 to
-    # 50. Task 2 has had no time to be forgotten: two terms, not three.
-    assert forgetting(FALLING) == pytest.approx((20 + 30) / 2)
-    assert forgetting(FALLING, include_last=False) == pytest.approx((20 + 30) / 2)
-
-
-def test_a_task_that_ends_at_its_best_forgets_nothing_or_less_than_nothing() -> None:
-    assert forgetting(RISING) == pytest.approx((0 + 30) / 2)
-    assert forgetting(RISING, include_last=False) == pytest.approx((-10 + 30) / 2)
-
-
-def test_accuracy_over_time_averages_the_tasks_seen_after_each_task() -> None:
-    # Row means 90, (60 + 80) / 2 = 70 and (70 + 50 + 96) / 3 = 72.
-    assert accuracy_over_time(FALLING) == pytest.approx((90 + 70 + 72) / 3)
-
-
-def test_plasticity_is_the_mean_of_the_diagonal() -> None:
-    assert plasticity(FALLING) == pytest.approx((90 + 80 + 96) / 3)
-
-
-def test_backward_transfer_compares_the_end_with_the_moment_of_learning() -> None:
-    assert backward_transfer(FALLING) == pytest.approx(((70 - 90) + (50 - 80)) / 2)
-    assert backward_transfer(RISING) == pytest.approx(((70 - 50) + (50 - 80)) / 2)
-
-
-def test_a_matrix_measured_only_at_the_end_has_an_accuracy_and_no_history() -> None:
-    assert average_accuracy(ONLY_LAST) == pytest.approx((90 + 81 + 75) / 3)
-    assert np.isnan(forgetting(ONLY_LAST))
-    assert np.isnan(forgetting(ONLY_LAST, include_last=False))
-    assert np.isnan(accuracy_over_time(ONLY_LAST))
-    assert np.isnan(plasticity(ONLY_LAST))
-    assert np.isnan(backward_transfer(ONLY_LAST))
-
-
-def test_one_task_that_was_never_measured_before_the_end_makes_forgetting_undefined() -> None:
-    gap = matrix([NAN, NAN, NAN], [NAN, 80, NAN], [70, 50, 96])
-    assert np.isnan(forgetting(gap))
-    assert np.isnan(forgetting(gap, include_last=False))
-
-
-def test_a_missing_last_measurement_makes_the_average_accuracy_undefined() -> None:
-    assert np.isnan(average_accuracy(matrix([90, NAN], [60, NAN])))
-
-
-def test_a_benchmark_of_one_task_has_accuracy_and_plasticity_but_nothing_to_forget() -> None:
-    single = matrix([88])
-    assert average_accuracy(single) == accuracy_over_time(single) == plasticity(single) == 88
-    assert np.isnan(forgetting(single))
-    assert np.isnan(forgetting(single, include_last=False))
-    assert np.isnan(backward_transfer(single))
+@pytest.mark.parametrize(
+    ("metric", "accuracies", "expected"),
+    [
+        (average_accuracy, FALLING, (70 + 50 + 96) / 3),
+        (average_accuracy, ONLY_LAST, (90 + 81 + 75) / 3),
+        (average_accuracy, matrix([90, NAN], [60, NAN]), NAN),
+        # Task 0 falls from 90 (its first row, not its latest before the end) to 70, task 1 from 80
+        # to 50. Task 2 has had no time to be forgotten: two terms, not three.
+        *[(each, FALLING, (20 + 30) / 2) for each in FORGETTING],
+        # A task that ends at its best forgets nothing, or less than nothing.
+        (forgetting, RISING, (0 + 30) / 2),
+        (FORGETTING[1], RISING, (-10 + 30) / 2),
+        *[(each, NOT_MEASURED, NAN) for each in FORGETTING],
+        # Row means 90, (60 + 80) / 2 = 70 and (70 + 50 + 96) / 3 = 72.
+        (accuracy_over_time, FALLING, (90 + 70 + 72) / 3),
+        (accuracy_over_time, AHEAD, (90 + 70 + 72) / 3),
+        (plasticity, FALLING, (90 + 80 + 96) / 3),
+        (backward_transfer, FALLING, ((70 - 90) + (50 - 80)) / 2),
+        (backward_transfer, RISING, ((70 - 50) + (50 - 80)) / 2),
+        *[
+            (each, ONLY_LAST, NAN)
+            for each in (*FORGETTING, accuracy_over_time, plasticity, backward_transfer)
+        ],
+        *[(each, matrix([88]), 88) for each in (average_accuracy, accuracy_over_time, plasticity)],
+        *[(each, matrix([88]), NAN) for each in (*FORGETTING, backward_transfer)],
+    ],
+)
+def test_metrics_of_a_matrix_are_those_worked_out_by_hand(
+    metric: Callable[[Accuracies], object], accuracies: Accuracies, expected: float
+) -> None:
+    assert metric(accuracies) == pytest.approx(expected, nan_ok=True)
 
 
 @pytest.mark.parametrize("name", METRICS)
@@ -133,17 +116,11 @@ DIPPING = curve(
 )
 
 
-def test_min_acc_is_the_mean_of_the_lowest_accuracies_since_each_task_was_learnt() -> None:
+def test_metrics_of_a_curve_are_those_worked_out_by_hand() -> None:
     # Task 0 was at 10 and task 1 at 5 while they were being learnt, which does not count; nor does
     # the last task, which nothing came after. The lowest since then are both at step 211.
     assert min_accuracy(DIPPING) == pytest.approx((20 + 20) / 2)
-
-
-def test_wc_acc_weighs_the_last_task_against_the_worst_of_the_others() -> None:
     assert worst_case_accuracy(DIPPING) == pytest.approx(96 / 3 + 2 / 3 * 20)
-
-
-def test_the_drop_is_that_of_the_mean_of_old_tasks_in_the_first_tenth_after_a_switch() -> None:
     # To task 1, which has 100 steps: from 90 to 60, at its step 5; 55 comes too late. To task 2:
     # from (80 + 88) / 2 to (70 + 68) / 2, at its step 10; its step 11 is past the first tenth.
     assert switch_drop(DIPPING) == pytest.approx((30 + 15) / 2)
@@ -177,16 +154,10 @@ def test_average_anytime_accuracy_is_the_mean_over_points_of_the_tasks_seen_by_t
 
 
 def test_forward_transfer_is_what_is_known_of_a_task_before_it_is_learnt() -> None:
-    ahead = matrix([90, 60, 10], [60, 80, 45], [70, 50, 96])
     untrained = np.array([50.0, 50.0, 50.0])
-    assert forward_transfer(ahead, untrained) == pytest.approx(((60 - 50) + (45 - 50)) / 2)
+    assert forward_transfer(AHEAD, untrained) == pytest.approx(((60 - 50) + (45 - 50)) / 2)
     assert np.isnan(forward_transfer(FALLING, untrained))
     assert np.isnan(forward_transfer(matrix([90]), untrained[:1]))
-
-
-def test_tasks_that_were_not_learnt_yet_are_not_in_the_average_incremental_accuracy() -> None:
-    ahead = matrix([90, 60, 10], [60, 80, 45], [70, 50, 96])
-    assert accuracy_over_time(ahead) == accuracy_over_time(FALLING)
 
 
 def test_the_calibration_error_is_the_gap_between_confidence_and_accuracy_within_bins() -> None:

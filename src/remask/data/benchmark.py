@@ -233,22 +233,18 @@ def load_benchmark(
 def _load(info: BenchmarkInfo, data: AnyPath | None) -> Benchmark:
     arrays = load(info.dataset, data)
     classes = len(info.dataset.class_names)
-    tensors: dict[str, Any] = {
-        f"{part}_inputs": torch.from_numpy(arrays[f"{part}_images"]) for part in ("train", "test")
-    }
-    if info.kind == "split":
-        tasks = split_classes(classes, info.num_tasks)
-    else:
+    tasks = split_classes(classes, info.num_tasks)
+    if info.kind != "split":
         tasks = (tuple(range(classes)),) * info.num_tasks
-        for part in ("train", "test"):
-            name = f"{part}_inputs"
-            tensors[name], tensors[f"{part}_tasks"] = in_domains(
-                tensors[name], info.kind, info.num_tasks
-            )
+    tensors: dict[str, Any] = {}
+    for part in ("train", "test"):
+        inputs = torch.from_numpy(arrays[f"{part}_images"])
+        if info.kind != "split":
+            inputs, tensors[f"{part}_tasks"] = in_domains(inputs, info.kind, info.num_tasks)
+        tensors[f"{part}_inputs"] = inputs
+        tensors[f"{part}_labels"] = torch.from_numpy(arrays[f"{part}_labels"].astype(np.int64))
     return Benchmark(
         name=info.name,
-        train_labels=torch.from_numpy(arrays["train_labels"].astype(np.int64)),
-        test_labels=torch.from_numpy(arrays["test_labels"].astype(np.int64)),
         scale=info.scale,
         mean=info.mean_and_std[0],
         std=info.mean_and_std[1],

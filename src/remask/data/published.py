@@ -64,17 +64,15 @@ def binary(read: ReadFile, name: str, count: int, *, label_bytes: int = 1) -> Ba
 
 def pickled(read: ReadFile, name: str, count: int, *, key: str = "labels") -> Batch:
     """Read a pickled dict with labels and pixels. No code of the pickle runs."""
-    data = read(name, count * (PIXELS + _MOST_BYTES_BESIDE) + _SLACK)
-    try:
-        values = plain_data(data)
-        pixels = values.get("data")
-        if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8:
-            raise WrongContentsError("its data is not bytes")
-        if pixels.shape != (count, PIXELS):
-            raise WrongContentsError(f"its data is not {count} x {PIXELS} bytes")
-        return _labels(values.get(key), count, key), pixels
-    except WrongContentsError as error:
-        raise WrongContentsError(f"{name}: {error}") from error
+    values = plain_data(read(name, count * (PIXELS + _MOST_BYTES_BESIDE) + _SLACK), name)
+    pixels = values.get("data")
+    if (
+        not isinstance(pixels, np.ndarray)
+        or pixels.dtype != np.uint8
+        or pixels.shape != (count, PIXELS)
+    ):
+        raise WrongContentsError(f"{name}: its data is not {count} x {PIXELS} bytes")
+    return _labels(values.get(key), count, f"{name}: {key}"), pixels
 
 
 def png(read: ReadFile, name: str, count: int) -> Batch:
@@ -114,7 +112,7 @@ class _PlainUnpickler(pickle.Unpickler):
         return _NAMES[f"{module}.{name}"]
 
 
-def plain_data(data: bytes) -> dict[str, Any]:
+def plain_data(data: bytes, name: str) -> dict[str, Any]:
     """Read a pickled dict of plain values; strings are bytes. No code of the pickle runs.
 
     A malicious pickle can still fill the memory, so check its checksum first. Raises
@@ -125,7 +123,7 @@ def plain_data(data: bytes) -> dict[str, Any]:
         return {key.decode("ascii"): value for key, value in values.items()}
     except Exception as error:  # a damaged pickle can raise almost anything
         reason = repr(str(error)[:150])
-        raise WrongContentsError(f"not a pickle of plain data: {reason}") from error
+        raise WrongContentsError(f"{name}: not a pickle of plain data: {reason}") from error
 
 
 # Tiny-ImageNet

@@ -4,7 +4,6 @@ Some statements contradict the paper's own tables; `statements.json` has them as
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
@@ -58,74 +57,9 @@ class PaperCell:
         return ", ".join(parts)
 
 
-def _claimed(wanted: Callable[[Claim], bool]) -> Callable[[str], list[PaperCell]]:
-    """Returns the cells of a benchmark with such figures in the paper."""
-
-    def cells(benchmark: str) -> list[PaperCell]:
-        here = (c for c in claims() if c.benchmark == benchmark and c.source in _IN_THE_PAPER)
-        return [_cell_of(claim) for claim in here if wanted(claim)]
-
-    return cells
-
-
-def _ablation(benchmark: str) -> list[PaperCell]:
-    """MSDER++ with every mask, and DER++ without one: the figure's dotted line."""
-    if benchmark not in ("split-mnist", "split-cifar10"):
-        return []
-    systems = (_DERPP, *_ABLATED)
-    return [PaperCell(benchmark, *system, buffer) for buffer in _BUFFERS for system in systems]
-
-
-def _confidence(benchmark: str) -> list[PaperCell]:
-    derpp = (_DERPP, _MSDERPP)
-    systems = {"split-mnist": (_ER, _MSER, *derpp), "split-cifar10": derpp}.get(benchmark, ())
-    return [PaperCell(benchmark, *system, 200) for system in systems]
-
-
-def _gap(benchmark: str) -> list[PaperCell]:
-    """The stability gap: accuracy on old tasks right after a switch. Not in the paper."""
-    if benchmark != "split-mnist":
-        return []
-    return [
-        PaperCell(benchmark, *system, buffer, evaluate_every=10)
-        for buffer in (200, 500)
-        for system in (_ER, _MSER, _DERPP, _MSDERPP_1, _ER_EMA)
-    ]
-
-
-def _online(benchmark: str) -> list[PaperCell]:
-    """The protocol of the ER-ACE paper, with and without augmentation."""
-    if benchmark != "split-cifar10":
-        return []
-    augmented = (*_ONLINE, ("er", 0.0), ("mir", None), ("ss_il", None))
-    return [
-        PaperCell(benchmark, *system, buffer, protocol="online", augment=augment)
-        for buffer in (200, 1000)
-        for augment, systems in ((True, augmented), (False, _NOT_AUGMENTED))
-        for system in systems
-    ]
-
-
-def _online_small(benchmark: str) -> list[PaperCell]:
-    """The same with a part of the data, as in an appendix of that paper."""
-    if benchmark != "split-cifar10":
-        return []
-    return [
-        PaperCell(benchmark, *system, 200, protocol="online", share=share)
-        for share in (0.05, 0.1, 0.25, 0.5)
-        for system in _ONLINE
-    ]
-
-
-_EXPERIMENTS: dict[str, Callable[[str], list[PaperCell]]] = {
-    "main": _claimed(lambda c: c.source == _OWN_RUNS and c.buffer >= min(_BUFFERS)),
-    "low-buffer": _claimed(lambda c: c.source == _OWN_RUNS and c.buffer < min(_BUFFERS)),
-    "ablation": _ablation,
-    "confidence": _confidence,
-    "appendix": _claimed(lambda c: not 0 < c.buffer < min(_BUFFERS)),
-}
-_BEYOND = {"gap": _gap, "online": _online, "online-small": _online_small}
-EXPERIMENTS = (*_EXPERIMENTS, "all", *_BEYOND)
+_PAPER = ("main", "low-buffer", "ablation", "confidence", "appendix")
+_BEYOND = ("gap", "online", "online-small")
+EXPERIMENTS = (*_PAPER, "all", *_BEYOND)
 """The names that `experiment_cells` accepts."""
 
 
@@ -133,8 +67,46 @@ def experiment_cells(name: str, benchmark: str) -> list[PaperCell]:
     """The cells of an experiment on a benchmark, in the paper's order; `all` is the whole paper."""
     if name not in EXPERIMENTS:
         raise UnknownNameError(unknown("experiment", name, EXPERIMENTS))
-    chosen = _EXPERIMENTS.values() if name == "all" else [{**_EXPERIMENTS, **_BEYOND}[name]]
-    return list(dict.fromkeys(cell for cells in chosen for cell in cells(benchmark)))
+    chosen = _PAPER if name == "all" else (name,)
+    return list(dict.fromkeys(cell for each in chosen for cell in _cells(each, benchmark)))
+
+
+def _cells(name: str, benchmark: str) -> list[PaperCell]:
+    claimed = [c for c in claims() if c.benchmark == benchmark and c.source in _IN_THE_PAPER]
+    own = [claim for claim in claimed if claim.source == _OWN_RUNS]
+    match name, benchmark:
+        case "main", _:
+            return [_cell_of(claim) for claim in own if claim.buffer >= min(_BUFFERS)]
+        case "low-buffer", _:
+            return [_cell_of(claim) for claim in own if claim.buffer < min(_BUFFERS)]
+        case "appendix", _:
+            return [_cell_of(claim) for claim in claimed if not 0 < claim.buffer < min(_BUFFERS)]
+        case "ablation", "split-mnist" | "split-cifar10":  # without a mask: the dotted line
+            systems = (_DERPP, *_ABLATED)
+            return [PaperCell(benchmark, *s, buffer) for buffer in _BUFFERS for s in systems]
+        case "confidence", "split-mnist":
+            return [PaperCell(benchmark, *s, 200) for s in (_ER, _MSER, _DERPP, _MSDERPP)]
+        case "confidence", "split-cifar10":
+            return [PaperCell(benchmark, *s, 200) for s in (_DERPP, _MSDERPP)]
+        case "gap", "split-mnist":  # the accuracy on old tasks right after a switch
+            systems = (_ER, _MSER, _DERPP, _MSDERPP_1, _ER_EMA)
+            cells = [PaperCell(benchmark, *s, buffer) for buffer in (200, 500) for s in systems]
+            return [replace(cell, evaluate_every=10) for cell in cells]
+        case "online", "split-cifar10":  # the protocol of the ER-ACE paper
+            augmented = (*_ONLINE, ("er", 0.0), ("mir", None), ("ss_il", None))
+            return [
+                PaperCell(benchmark, *system, buffer, protocol="online", augment=augment)
+                for buffer in (200, 1000)
+                for augment, systems in ((True, augmented), (False, _NOT_AUGMENTED))
+                for system in systems
+            ]
+        case "online-small", "split-cifar10":  # as in an appendix of that paper
+            return [
+                PaperCell(benchmark, *system, 200, protocol="online", share=share)
+                for share in (0.05, 0.1, 0.25, 0.5)
+                for system in _ONLINE
+            ]
+    return []
 
 
 def experiments_of(cell: PaperCell) -> list[str]:
@@ -146,7 +118,7 @@ def experiments_of(cell: PaperCell) -> list[str]:
 def _experiments() -> dict[PaperCell, list[str]]:
     found: dict[PaperCell, list[str]] = {}
     for benchmark in published_benchmarks():
-        for name in (*_EXPERIMENTS, "online"):
+        for name in (*_PAPER, "online"):
             for cell in experiment_cells(name, benchmark):
                 found.setdefault(cell, []).append(name)
     return found
@@ -203,21 +175,21 @@ class Statement:
 
 def statements(benchmark: str) -> list[Statement]:
     """The paper's statements about a benchmark that its experiments can decide."""
-    found = []
-    for entry in read_data("statements.json"):
-        if benchmark in entry["benchmarks"]:
-            expectations = tuple(
-                Expectation(
-                    measure, _cell(benchmark, higher, buffer), _cell(benchmark, lower, buffer)
-                )
+    return [
+        Statement(
+            entry["text"],
+            entry["section"],
+            entry["quantifier"],
+            tuple(
+                Expectation(measure, *(_cell(benchmark, system, buffer) for system in pair))
                 for measure in entry["measures"]
                 for buffer in entry["buffers"]
-                for higher, lower in entry["pairs"]
-            )
-            found.append(
-                Statement(entry["text"], entry["section"], entry["quantifier"], expectations)
-            )
-    return found
+                for pair in entry["pairs"]
+            ),
+        )
+        for entry in read_data("statements.json")
+        if benchmark in entry["benchmarks"]
+    ]
 
 
 def _cell(benchmark: str, system: tuple[str, float | str | None], buffer: int) -> PaperCell:

@@ -18,7 +18,7 @@ from remask.data.dataset import Dataset, fetch
 from remask.data.published import idx_files
 from remask.data.registry import DATASETS
 from remask.errors import DataError
-from tests.data.fetching.test_published import PICKLES, batch
+from tests.data.fetching.test_published import PICKLES
 from tests.data.fetching.toy import (
     CIFAR10,
     TARBALL,
@@ -236,25 +236,19 @@ def test_idx_files_are_found_by_either_name_compressed_or_not(
     assert benchmark.tasks == ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9))
 
 
-def test_the_folder_of_the_other_dataset_is_not_used(raw: dict[str, bytes], tmp_path: Path) -> None:
+def test_another_folder_and_a_single_file_are_not_used(
+    raw: dict[str, bytes], tmp_path: Path
+) -> None:
     place(raw, tmp_path / "mine" / "MNIST" / "raw")
     with pytest.raises(DataError, match=r"it holds none of train.*, the folder FashionMNIST/raw"):
         load_benchmark("split-fashion-mnist", data=tmp_path / "mine")
+    with pytest.raises(DataError, match=r"is a file; give the folder that holds train-images"):
+        load_benchmark("split-mnist", data=tmp_path / "mine/MNIST/raw/t10k-labels-idx1-ubyte")
     with pytest.raises(DataError, match=r"put\n  train-images-idx3-ubyte or train-images-idx3.*gz"):
         load_benchmark("split-fashion-mnist")
 
 
-def test_a_file_instead_of_a_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "t10k-labels-idx1-ubyte").touch()
-    with pytest.raises(DataError, match=r"is a file; give the folder that holds train-images"):
-        load_benchmark("split-mnist", data=tmp_path / "t10k-labels-idx1-ubyte")
-
-
 # Real data
-
-
-def test_the_debian_package_is_tried_before_the_web() -> None:
-    assert DATASETS["fashion-mnist"].sources[0].url == str(DEBIAN)
 
 
 @pytest.mark.data
@@ -262,22 +256,8 @@ def test_the_debian_package_is_tried_before_the_web() -> None:
 def test_the_debian_package_holds_the_real_fashion_mnist(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert DATASETS["fashion-mnist"].sources[0].url == str(DEBIAN)
     monkeypatch.setenv("REMASK_DATA", str(tmp_path))
     benchmark = load_benchmark("split-fashion-mnist", data=DEBIAN)
     assert [len(benchmark.train_indices(task)) for task in range(5)] == [12_000] * 5
     assert [len(benchmark.test_indices(task)) for task in range(5)] == [2_000] * 5
-
-
-@pytest.mark.data
-def test_the_real_cifar10_in_pickles_has_the_same_checksums(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    known = load_benchmark("split-cifar10")
-    images = np.concatenate([known.train_inputs.flatten(1), known.test_inputs.flatten(1)])
-    labels = np.concatenate([known.train_labels, known.test_labels]).astype(np.uint8)
-    records = np.split(np.concatenate([labels[:, None], images], axis=1), 6)
-    files = {name: batch(part.tobytes()) for name, part in zip(PICKLES, records, strict=True)}
-    copy = replace(with_pickles(files, 10_000), checksums=CIFAR10.checksums)
-    monkeypatch.setenv("REMASK_DATA", str(tmp_path / "cache"))
-    fetch(copy, data=unpack(tmp_path, files))
-    assert states(copy) == ["ok"] * 4
