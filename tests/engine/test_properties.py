@@ -1,10 +1,9 @@
-"""What must hold for any reservoir, any stream and any config."""
+"""What must hold for any stream and any config."""
 
 import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -13,64 +12,11 @@ from hypothesis import strategies as st
 from remask.config import TrialConfig, read_mask
 from remask.data.benchmark import Benchmark
 from remask.engine import TrialStack
-from remask.memory.reservoir import offer_slots
 from remask.methods import METHODS
-from remask.randomness import generator
-from tests.memory.test_reservoir import plan as plan_of
 
 pinned = settings(
     deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-
-
-@settings(pinned, max_examples=60)
-@given(
-    capacity=st.integers(1, 30),
-    seen=st.integers(0, 60),
-    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=12),
-    draws=st.integers(0, 3),
-    draw_size=st.integers(1, 12),
-    seeds=st.lists(st.integers(0, 99), min_size=1, max_size=3),
-)
-def test_any_reservoir_draws_what_is_there_and_keeps_what_a_slow_one_keeps(
-    capacity: int, seen: int, sizes: list[int], draws: int, draw_size: int, seeds: list[int]
-) -> None:
-    plan = plan_of(
-        sizes, capacity=capacity, seen=seen, draws=draws, draw_size=draw_size, seeds=seeds,
-        key=(1, 2),
-    )  # fmt: skip
-    slow = [
-        offer_slots(generator(seed, "reservoir", 1, 2), seen, sum(sizes), capacity)
-        for seed in seeds
-    ]
-    memory = np.full((len(seeds), capacity), -1)
-    slow_memory = memory.copy()
-    start, filled = 0, min(seen, capacity)
-    for number, size in enumerate(sizes):
-        drawn = plan.draws(number)
-        if filled == 0 or draws == 0:
-            assert drawn is None
-        else:
-            assert drawn is not None
-            rows = drawn.reshape(len(seeds), draws, -1).numpy()
-            assert rows.shape[2] == min(draw_size, filled)
-            for trial in range(len(seeds)):
-                for draw in rows[trial] - trial * capacity:
-                    assert len(set(draw)) == len(draw)
-                    assert 0 <= min(draw) <= max(draw) < filled
-        kept = plan.kept(number)
-        if kept is not None:
-            source, target = (tensor.numpy() for tensor in kept)
-            assert len(set(target)) == len(target)  # a copy to repeated rows has no order
-            trials, positions = source // size, source % size
-            memory[trials, target - trials * capacity] = start + positions
-        for trial, slots in enumerate(slow):
-            for position in range(start, start + size):
-                if slots[position] >= 0:
-                    slow_memory[trial, slots[position]] = position
-        assert (memory == slow_memory).all()
-        start += size
-        filled = min(seen + start, capacity)
 
 
 @st.composite
