@@ -1,16 +1,21 @@
 """Small nets, stacks that are trained to their end, and their states side by side."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.data.tasks import Task
 from remask.engine import TrialStack
 from remask.nets.builders import mlp
 from remask.nets.resnet import resnet18
+
+MakeConfig = Callable[..., TrialConfig]
+"""The fixture `config`."""
 
 
 def small_mlp(shape: tuple[int, ...], num_classes: int) -> nn.Module:

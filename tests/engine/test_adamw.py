@@ -1,16 +1,12 @@
 """AdamW on a stack is torch's AdamW on every net by itself."""
 
-from collections.abc import Callable
-
 import torch
 from torch.nn.functional import cross_entropy
 
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.engine import DataDescription, TrialStack
-from tests.engine.stack_samples import small_mlp
-
-MakeConfig = Callable[..., TrialConfig]
+from tests.engine.stack_samples import MakeConfig, small_mlp
 
 
 def adamw_stack(configs: list[TrialConfig], benchmark: Benchmark) -> TrialStack:

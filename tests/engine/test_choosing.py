@@ -1,7 +1,6 @@
 """Trials whose mask is "auto": candidates side by side, and which of them goes on."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.data.tasks import Subset, hold_out
 from remask.engine import DataDescription, StreamError, TrialStack, choosing
@@ -23,9 +21,8 @@ from remask.engine.choosing import (
     held_out_places,
 )
 from remask.nets.builders import NetBuilder
-from tests.engine.stack_samples import batch_normed, finish, small_mlp, snapshot
+from tests.engine.stack_samples import MakeConfig, batch_normed, finish, small_mlp, snapshot
 
-MakeConfig = Callable[..., TrialConfig]
 BUFFER, SEEDS = 1000, (3, 1)
 COUNT = len(candidates_of(BUFFER))
 SHARED = ("stream/counts", "stream/steps", "choices/")

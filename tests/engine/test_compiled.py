@@ -12,18 +12,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.engine import TrialStack, compiled, compiling
 from remask.engine.loss_log import LossLog
 from remask.methods import ER, METHODS
 from remask.methods.step import Step, Term
 from remask.nets.builders import mlp
-from tests.engine.stack_samples import assert_same, small_mlp, snapshot
+from tests.engine.stack_samples import MakeConfig, assert_same, small_mlp, snapshot
 
 pytest.importorskip("numba")
 
-MakeConfig = Callable[..., TrialConfig]
 COMPILED = ["der", "derpp", "er", "er_ace", "er_ema", "er_las", "joint", "lode", "sgd"]
 CLOSE = 1e-5
 """The largest difference in weights between the kernel and torch after a short run."""

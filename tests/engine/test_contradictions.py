@@ -1,21 +1,17 @@
 """A config that contradicts what it is run with is refused."""
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark, load_benchmark
 from remask.engine import ContradictionError, DataDescription, TrialStack
 from remask.methods import ER, DERpp, Method, Step
 from remask.nets.builders import NetBuilder, mlp
 from remask.nets.resnet import resnet18
-from tests.engine.stack_samples import small_mlp
-
-MakeConfig = Callable[..., TrialConfig]
+from tests.engine.stack_samples import MakeConfig, small_mlp
 
 
 class Mine(Method):

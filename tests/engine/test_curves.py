@@ -1,19 +1,18 @@
 """Accuracy within tasks: what is measured when, and that measuring changes nothing."""
 
-from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
 import pytest
 import torch
 
-from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.engine import DataDescription, TrialStack
 from remask.engine.evaluation import measured_steps, samples_per_class
 from remask.methods import METHODS
 from remask.nets.builders import NetBuilder
 from tests.engine.stack_samples import (
+    MakeConfig,
     assert_same,
     batch_normed,
     finish,
@@ -21,7 +20,6 @@ from tests.engine.stack_samples import (
     snapshot,
 )
 
-MakeConfig = Callable[..., TrialConfig]
 EVERY = 3
 LENGTHS = (10, 8, 18)  # steps of the tasks of `tiny`, in two epochs of batches of 5
 OF_CURVES = {"metrics/curve", "metrics/curve_points"}

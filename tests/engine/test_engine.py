@@ -4,7 +4,7 @@ Every method of METHODS goes through the tests that take a `method`; a new one i
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from remask.methods.sgd import SGD
 from remask.metrics import forgetting
 from remask.nets.builders import NetBuilder, mlp
 from tests.engine.stack_samples import (
+    MakeConfig,
     assert_same,
     batch_normed,
     finish,
@@ -31,7 +32,6 @@ from tests.engine.stack_samples import (
 
 INF = float("inf")
 MASKS = (None, -1.0, -INF)
-MakeConfig = Callable[..., TrialConfig]
 
 every_method = pytest.mark.parametrize("method", METHODS)
 

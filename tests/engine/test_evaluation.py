@@ -5,13 +5,11 @@ from collections.abc import Callable
 import pytest
 from torch import Tensor
 
-from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.engine import TrialStack
 from remask.methods import ER
-from tests.engine.stack_samples import finish, small_mlp
+from tests.engine.stack_samples import MakeConfig, finish, small_mlp
 
-MakeConfig = Callable[..., TrialConfig]
 TASKS = 40
 
 

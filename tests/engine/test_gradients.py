@@ -26,10 +26,9 @@ from remask.methods.er import ER
 from remask.methods.penalties import squared_norm
 from remask.methods.step import Term, total
 from remask.nets.stacked import StackedNet
-from tests.engine.stack_samples import finish, small_mlp
+from tests.engine.stack_samples import MakeConfig, finish, small_mlp
 from tests.engine.test_stacking import LINEAR, LR, NETS, SHAPE, K, build
 
-MakeConfig = Callable[..., TrialConfig]
 SMOOTH_WITHOUT_BATCHES = [name for name in NETS if name not in ("convolutional", "half frozen")]
 
 

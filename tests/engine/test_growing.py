@@ -15,10 +15,16 @@ from remask.engine import DataDescription, Position, StreamError, TrialStack, ch
 from remask.engine.checkpoints import CheckpointError, CheckpointFolder
 from remask.methods import ER, METHODS, MethodError, Task
 from remask.nets.builders import NetBuilder, mlp
-from tests.engine.stack_samples import assert_same, batch_normed, small_mlp, small_resnet, snapshot
+from tests.engine.stack_samples import (
+    MakeConfig,
+    assert_same,
+    batch_normed,
+    small_mlp,
+    small_resnet,
+    snapshot,
+)
 from tests.engine.test_open_streams import OPEN, configs_of
 
-MakeConfig = Callable[..., TrialConfig]
 KNOWN, CLASSES = 3, 6
 
 

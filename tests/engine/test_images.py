@@ -1,7 +1,7 @@
 """The engine with what images need: augmentation, normalisation, batch statistics, schedules."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,10 +20,15 @@ from remask.methods import METHODS, DERpp, Step
 from remask.nets.builders import NetBuilder
 from remask.randomness import generator, torch_seed
 from tests.engine.conftest import MEAN, PADDING, STD
-from tests.engine.stack_samples import channels_last_net, finish, small_mlp, small_resnet, snapshot
+from tests.engine.stack_samples import (
+    MakeConfig,
+    channels_last_net,
+    finish,
+    small_mlp,
+    small_resnet,
+    snapshot,
+)
 from tests.engine.test_augmentation import slow_view
-
-MakeConfig = Callable[..., TrialConfig]
 
 
 def normalise(images: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ from remask.engine.loss_log import LossLog
 from remask.methods import METHODS
 from remask.nets.builders import NetBuilder
 from tests.engine.stack_samples import (
+    MakeConfig,
     assert_same,
     batch_normed,
     channels_last_net,
@@ -35,7 +36,6 @@ from tests.engine.stack_samples import (
 
 INF = float("inf")
 SHARED = ("choices/labels", "metrics/curve_points")  # by all trials of a stack
-MakeConfig = Callable[..., TrialConfig]
 
 
 def with_dropout(shape: tuple[int, ...], num_classes: int) -> nn.Module:
@@ -186,7 +186,7 @@ import pickle, sys
 import torch
 from remask.engine import Position, TrialStack
 from remask.methods import hal
-from tests.engine.stack_samples import finish, snapshot
+from tests.engine.stack_samples import MakeConfig, finish, snapshot
 
 hal._STEPS_ON_ANCHORS = 5  # as in all tests of the engine
 torch.set_num_threads(1)

@@ -1,6 +1,5 @@
 """Losses on the way: what is gathered, and that gathering it changes nothing."""
 
-from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -9,14 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.engine import Position, TrialStack
 from remask.engine.loss_log import LossLog
 from remask.methods import METHODS, Method, MethodError, Step
-from tests.engine.stack_samples import small_mlp, snapshot
+from tests.engine.stack_samples import MakeConfig, small_mlp, snapshot
 
-MakeConfig = Callable[..., TrialConfig]
 TASKS = 3
 
 

@@ -1,6 +1,5 @@
 """The memories of a stack: balanced and merging ones, and those whose samples stay on disk."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -15,9 +14,8 @@ from remask.data.benchmark import Benchmark
 from remask.engine import DataDescription, Position, StreamError, TrialStack
 from remask.memory import MappedRows, SampleFileError
 from remask.methods import METHODS, Task
-from tests.engine.stack_samples import assert_same, finish, small_mlp, snapshot, task_of
+from tests.engine.stack_samples import MakeConfig, assert_same, finish, small_mlp, snapshot, task_of
 
-MakeConfig = Callable[..., TrialConfig]
 DRAWING = sorted(name for name, kind in METHODS.items() if kind.draws)
 
 

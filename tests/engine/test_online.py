@@ -1,6 +1,5 @@
 """The online protocol: pixels in [-1, 1], separate forwards, summed losses; shares of the data."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +13,8 @@ from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.engine import TrialStack
 from remask.methods import Method, Step, find_method
-from tests.engine.stack_samples import assert_same, batch_normed, snapshot
+from tests.engine.stack_samples import MakeConfig, assert_same, batch_normed, snapshot
 
-MakeConfig = Callable[..., TrialConfig]
 Seen = tuple[Tensor, Tensor, Tensor | None]  # inputs, labels, stored logits of one batch
 
 

@@ -2,7 +2,6 @@
 
 import ast
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -17,6 +16,7 @@ from remask.data.benchmark import Benchmark
 from remask.engine import DataDescription, Position, StreamError, TrialStack
 from remask.methods import ER, METHODS, MethodError, Step
 from tests.engine.stack_samples import (
+    MakeConfig,
     assert_same,
     finish,
     learn_all,
@@ -25,7 +25,6 @@ from tests.engine.stack_samples import (
     task_of,
 )
 
-MakeConfig = Callable[..., TrialConfig]
 OPEN = sorted(METHODS.keys() - {"joint"})
 IMAGES = torch.zeros(4, 1, 3, 3, dtype=torch.uint8)
 COUNTED = {"agem", "gem", "pnn", "pnn-independent"}

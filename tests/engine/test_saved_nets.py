@@ -5,7 +5,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from remask import load_net
-from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.engine import SavedNetError, TrialStack, save_net
 from remask.methods import ER, METHODS, MethodError
 from remask.nets.builders import mlp
 from tests.command_line import CommandLine
-from tests.engine.stack_samples import batch_normed, finish
+from tests.engine.stack_samples import MakeConfig, batch_normed, finish
 
-MakeConfig = Callable[..., TrialConfig]
 RUN = ("run", "--benchmark", "split-digits", "--epochs", "1", "--trials", "2", "--limit", "20")
 
 

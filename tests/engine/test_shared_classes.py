@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from remask.config import TrialConfig
 from remask.data.benchmark import (
     Benchmark,
     load_benchmark,
@@ -22,9 +21,8 @@ from remask.data.domains import in_domains, permute, rotate
 from remask.engine import TrialStack
 from remask.engine.validation import ContradictionError
 from remask.methods import METHODS
-from tests.engine.stack_samples import assert_same, finish, small_mlp, snapshot, task_of
+from tests.engine.stack_samples import MakeConfig, assert_same, finish, small_mlp, snapshot, task_of
 
-MakeConfig = Callable[..., TrialConfig]
 TASKS = ((0, 1, 2, 3, 4, 5), (0, 1, 2), (2, 3, 4, 5))
 
 

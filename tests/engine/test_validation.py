@@ -1,6 +1,5 @@
 """Validation: training data that a trial holds out, never learns from, and is measured on."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,9 +17,8 @@ from remask.methods import METHODS
 from remask.methods.slow_copies import EREMA
 from remask.nets.builders import NetBuilder
 from remask.nets.progressive import ToldTask
-from tests.engine.stack_samples import batch_normed, finish, of_trial, small_mlp
+from tests.engine.stack_samples import MakeConfig, batch_normed, finish, of_trial, small_mlp
 
-MakeConfig = Callable[..., TrialConfig]
 SHARE = 0.25
 SEEDS = (4, 0, 7)
 
