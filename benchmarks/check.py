@@ -6,8 +6,8 @@ depend little on how busy the machine is, but they do depend on the processor.
 
 from functools import partial
 
-from method_cost import cost, random_digits
-from speed import contest
+from method_cost import cost
+from speed import contest, random_benchmark
 from timing import in_turns, one_thread
 
 from remask.machine import keep_freed_memory
@@ -30,7 +30,7 @@ TOLERANCE = 1.15
 
 def measured() -> dict[str, float]:
     """All ratios by name."""
-    benchmark = random_digits()
+    benchmark = random_benchmark(1, 28, 28, per_class=300)
     times = contest(benchmark, 5, 10)
     one, ten = times["remask, one trial"], times["remask, ten"]
     found = {

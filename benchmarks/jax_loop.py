@@ -1,8 +1,9 @@
 """DER++ trials in JAX, jitted and scanned over steps: what `speed.py` compares with.
 
-Runs in an environment of its own with JAX: `python jax_loop.py DATA.npz TRIALS REPLAY STEPS`. The
-data has train and test samples of each task. Planning, training and evaluation are timed after one
-warm-up that compiles; prints the milliseconds per step and trial, and the mean accuracy.
+Runs in an environment of its own with JAX: `python jax_loop.py DATA.npz TRIALS REPLAY WIDTH`. The
+data has train and test samples of each task; bytes are divided by 255. Planning, training and
+evaluation are timed after one warm-up that compiles; prints the milliseconds per step and trial,
+and the mean accuracy.
 """
 
 import sys
@@ -15,6 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 BATCH, BUFFER, LR, ALPHA, BETA = 10, 200, 0.03, 0.2, 1.0
+
+
+def decoded(inputs):
+    return inputs.astype(jnp.float32) / 255 if inputs.dtype == jnp.uint8 else inputs
 
 
 def logits_of(net, inputs):
@@ -38,7 +43,7 @@ def train(net, memory, plan, inputs, labels):
         net, (rows, logits) = carry
         places, draws, slots, weight = plan
         drawn = rows[draws.reshape(-1)]
-        samples = jnp.concatenate([inputs[places], inputs[drawn]]).astype(jnp.float32) / 255
+        samples = decoded(jnp.concatenate([inputs[places], inputs[drawn]]))
 
         def loss(net):
             found = logits_of(net, samples)
@@ -62,7 +67,7 @@ def train(net, memory, plan, inputs, labels):
 @jax.jit
 def correct(nets, inputs, labels):
     """The shares of correct predictions, [S]."""
-    inputs = inputs.astype(jnp.float32) / 255
+    inputs = decoded(inputs)
     return jax.vmap(lambda net: (logits_of(net, inputs).argmax(1) == labels).mean())(nets)
 
 
@@ -82,9 +87,9 @@ def plan_of(random, rows, seen, replay):
     )
 
 
-def trial(data, trials, replay, most):
+def trial(data, trials, replay, width):
     """Learn all tasks, measured after each; returns steps and the mean accuracy."""
-    sizes = [data["inputs"].shape[1], *([100, 100]), 10]
+    sizes = [data["inputs"].shape[1], width, width, 10]
     randoms = [np.random.default_rng(seed) for seed in range(trials)]
 
     def layer(i, o):
@@ -99,7 +104,7 @@ def trial(data, trials, replay, most):
     memory = (jnp.zeros((trials, BUFFER), jnp.int32), jnp.zeros((trials, BUFFER, 10)))
     seen, shares = 0, []
     for task in range(5):
-        rows = data["rows"][data["task"] == task][: most * BATCH]
+        rows = data["rows"][data["task"] == task]
         plans = [plan_of(random, rows, seen, replay) for random in randoms]
         plan = tuple(np.stack(parts) for parts in zip(*plans, strict=True))
         nets, memory = train(nets, memory, plan, data["inputs"], data["labels"])
@@ -110,18 +115,18 @@ def trial(data, trials, replay, most):
 
 def main():
     loaded = np.load(sys.argv[1])
-    trials, replay, most = map(int, sys.argv[2:])
+    trials, replay, width = map(int, sys.argv[2:])
     data = {name: loaded[name] for name in ("rows", "task")}
     data |= {name: jnp.asarray(loaded[name]) for name in ("inputs", "labels")}
     data["tests"] = [
         (jnp.asarray(loaded[f"test{task}"]), jnp.asarray(loaded[f"answers{task}"]))
         for task in range(5)
     ]
-    trial(data, trials, replay, most)
+    trial(data, trials, replay, width)
     times = []
     for _ in range(3):
         began = time.process_time()
-        steps, accuracy = trial(data, trials, replay, most)
+        steps, accuracy = trial(data, trials, replay, width)
         times.append((time.process_time() - began) / steps / trials * 1000)
     print(sorted(times)[1], accuracy)
 

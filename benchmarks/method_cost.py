@@ -14,24 +14,15 @@ import os
 from functools import partial
 
 import torch
-from speed import trial_configs
+from speed import random_benchmark, trial_configs
 from timing import cpu_seconds, in_turns
 
 from remask import Benchmark, TrialConfig, TrialStack, settings
 from remask.config import COMMON_WEIGHTS
-from remask.data.classes import split_classes
 from remask.machine import keep_freed_memory
 from remask.methods import METHODS
 
-TRIALS, PER_CLASS = 10, 300
-
-
-def random_digits() -> Benchmark:
-    generator = torch.Generator().manual_seed(0)
-    labels = torch.arange(10).repeat(PER_CLASS)
-    inputs = torch.randint(256, (len(labels), 1, 28, 28), dtype=torch.uint8, generator=generator)
-    test = inputs[:50], labels[:50]
-    return Benchmark("random", inputs, labels, *test, split_classes(10, 5), scale=1 / 255)
+TRIALS = 10
 
 
 def configs_of(name: str, buffer: int | None) -> list[TrialConfig]:
@@ -76,7 +67,7 @@ def main() -> None:
         parser.error(f"there is no method {unknown[0]!r}; there are {', '.join(METHODS)}")
     torch.set_num_threads(1)
     keep_freed_memory()  # as worker processes do
-    benchmark = random_digits()
+    benchmark = random_benchmark(1, 28, 28, per_class=300)
     runs = {name: partial(cost, name, benchmark, arguments.published) for name in names}
     steps = in_turns(runs, arguments.rounds)
     print(f"{'method':16} {'ms per step':>11} {'of SGD':>8}")

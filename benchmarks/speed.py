@@ -2,7 +2,8 @@
 
 All take turns in one run on one core, by CPU time: planning, training and the evaluation after
 each task, without compilation. Run with ``python benchmarks/speed.py``, or ``make bench``. JAX runs
-in an environment of its own, made by `make bench`; without it, it is left out.
+in an environment of its own, made by `make bench`; without it, it is left out. ``--dense`` compares
+with JAX on inputs without zeros.
 """
 
 import argparse
@@ -16,12 +17,15 @@ from typing import Any
 
 import numpy as np
 import plain_loop
+import torch
 from timing import cpu_seconds, in_turns, one_thread
 
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark, load_benchmark, resplit
+from remask.data.classes import split_classes
 from remask.engine import TrialStack
 from remask.machine import keep_freed_memory
+from remask.nets.builders import mlp
 
 JAX = Path(os.environ.get("REMASK_JAX", ".venv-jax/bin/python"))
 
@@ -33,14 +37,29 @@ def trial_configs(trials: int, **changes: Any) -> list[TrialConfig]:
     return [TrialConfig(**options | changes, seed=seed) for seed in range(trials)]
 
 
+def random_benchmark(*shape: int, kind: torch.dtype = torch.uint8, per_class: int) -> Benchmark:
+    """Ten classes in five tasks, of inputs without structure."""
+    labels = torch.arange(10).repeat(per_class)
+    inputs = torch.rand(len(labels), *shape, generator=torch.Generator().manual_seed(0))
+    inputs, scale = ((inputs * 256).to(kind), 1 / 255) if kind == torch.uint8 else (inputs, 1.0)
+    parts = inputs, labels, inputs[: 2 * per_class], labels[: 2 * per_class]
+    return Benchmark("random", *parts, split_classes(10, 5), scale=scale)
+
+
 def remask(
-    benchmark: Benchmark, trials: int, replay: int, mask: float | None = None, engine: str = ""
+    benchmark: Benchmark,
+    trials: int,
+    replay: int,
+    mask: float | None = None,
+    engine: str = "",
+    width: int = 100,
 ) -> float:
     """Milliseconds per step and trial."""
     own = {"benchmark": benchmark.name, **dict(benchmark.asked)}
-    configs = trial_configs(trials, replay_batch=replay, mask=mask, **own)
+    configs = trial_configs(trials, replay_batch=replay, mask=mask, net="two-layers", **own)
     os.environ["REMASK_ENGINE"] = engine
-    seconds = cpu_seconds(lambda: TrialStack(configs, benchmark).finish())
+    build = partial(mlp, hidden=(width, width))
+    seconds = cpu_seconds(lambda: TrialStack(configs, benchmark, build_net=build).finish())
     return seconds / steps_of(benchmark) / trials * 1000
 
 
@@ -56,7 +75,7 @@ def steps_of(benchmark: Benchmark) -> int:
     return sum(-(-len(benchmark.train_indices(task)) // 10) for task in tasks)
 
 
-def jax_loop(data: Path, trials: int, replay: int) -> float:
+def jax_loop(data: Path, trials: int, replay: int, width: int = 100) -> float:
     """The same in JAX."""
     command = [JAX, Path(__file__).with_name("jax_loop.py"), data]
     settings = {
@@ -64,7 +83,7 @@ def jax_loop(data: Path, trials: int, replay: int) -> float:
         "JAX_PLATFORMS": "cpu",
     }
     found = subprocess.run(
-        ["taskset", "-c", "0", *command, str(trials), str(replay), "1000000"],
+        ["taskset", "-c", "0", *command, str(trials), str(replay), str(width)],
         capture_output=True,
         text=True,
         check=True,
@@ -109,18 +128,39 @@ def contest(
     return in_turns(contestants, rounds)
 
 
+def dense_contest(rounds: int, replay: int, folder: str) -> dict[str, float]:
+    """Milliseconds per step of one trial beside JAX, on bytes and on features without zeros."""
+    contestants: dict[str, Callable[[], float]] = {}
+    for kind, size in ((torch.uint8, 784), (torch.float32, 1280)):
+        benchmark = random_benchmark(size, kind=kind, per_class=2000)
+        data = Path(folder) / f"{size}.npz"
+        save(benchmark, data)
+        for width in (100, 400):
+            name = f"{size} inputs, width {width}:"
+            contestants[f"{name} remask"] = partial(remask, benchmark, 1, replay, width=width)
+            contestants[f"{name} JAX"] = partial(jax_loop, data, 1, replay, width)
+        remask(benchmark, 1, 10)  # loads or compiles the kernel
+    return in_turns(contestants, rounds)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--per-class", type=int, default=3000, help="samples to learn")
     parser.add_argument("--replay", type=int, nargs="+", default=[10, 128])
+    parser.add_argument("--dense", action="store_true", help="inputs without zeros instead")
     options = parser.parse_args()
     benchmark = resplit(load_benchmark("split-mnist"), limit=options.per_class)
     keep_freed_memory()  # as worker processes do
     with one_thread(), tempfile.TemporaryDirectory() as folder:
         for replay in options.replay:
-            for name, milliseconds in contest(benchmark, options.rounds, replay, folder).items():
-                print(f"{name:<26} replay {replay:>3} {milliseconds:9.4f} ms", flush=True)
+            found = (
+                dense_contest(options.rounds, replay, folder)
+                if options.dense
+                else contest(benchmark, options.rounds, replay, folder)
+            )
+            for name, milliseconds in found.items():
+                print(f"{name:<32} replay {replay:>3} {milliseconds:9.4f} ms", flush=True)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ from remask.engine.passes import (
     forward_all,
     list_sample,
 )
-from remask.engine.vectors import LOOK
 
 CROSS_ENTROPY, STORED, TAUGHT = range(3)
 """Kinds of terms: masked cross-entropy, and distance to stored logits or to those of a teacher."""
@@ -162,7 +161,6 @@ class _Room(NamedTuple):
     blocks: Any
     """The lengths of the lists before and after each block of rows: int64 [1 + blocks, pairs]."""
     found: Any
-    end: Any
     known: Any
     """The pairs of samples in memory: uint32 [M, pairs]."""
     sizes: Any
@@ -183,7 +181,7 @@ def _lists(inputs, decoding, rows):
     pairs = (count + PAIR - 1) // PAIR if decoding.sparse else np.int64(0)
     values = np.arange(256).astype(np.float32) * decoding.scale[0]
     lists = Lists(np.empty(pairs * rows, np.int32), values, rows, pairs)
-    return lists, np.empty(pairs, np.uint32), np.zeros(LOOK, inputs.dtype)
+    return lists, np.empty(pairs + 1, np.uint32)
 
 
 @compiled
@@ -209,7 +207,7 @@ def _room(net, teacher, data, memory, decoding, rows):
     work = np.zeros(one + 1 + LINE // 4, np.float32)
     work = work[(-work.ctypes.data % LINE) // 4 :]
     work[one] = _ONE
-    lists, found, end = _lists(data.inputs, decoding, rows)
+    lists, found = _lists(data.inputs, decoding, rows)
     return _Room(
         work,
         at,
@@ -220,8 +218,7 @@ def _room(net, teacher, data, memory, decoding, rows):
         lists,
         np.zeros(((rows + BLOCK - 1) // BLOCK + 1, lists.pairs), np.int64),
         found,
-        end,
-        np.empty((slots, lists.pairs), np.uint32),
+        np.empty((slots, len(found)), np.uint32),
         np.full(slots, -1, np.int64),
         np.zeros(rows, np.int64),
         np.full(slots, -1, np.int64),
@@ -260,7 +257,7 @@ def _gather(room, data, memory, decoding, places, slots, step):
             decode(source, place, decoding, room.work, room.at[0] + rows * inputs)
         else:
             if size < 0:
-                size = find(source, place, own, room.end)
+                size = find(source, place, own)
             if slot >= 0:
                 room.sizes[slot] = size
             list_sample(own[:size], rows, room.lists, counts)
@@ -330,7 +327,7 @@ def compute_logits(net, inputs, places, decoding, logits):
     for layer in range(depth):
         at[layer + 1], size = size, size + BLOCK * net.layers[layer, 2]
     work = np.empty(size, np.float32)
-    lists, found, end = _lists(inputs, decoding, np.int64(BLOCK))
+    lists, found = _lists(inputs, decoding, np.int64(BLOCK))
     counts = np.zeros((2, lists.pairs), np.int64)
     for first in range(0, len(places), BLOCK):
         rows = min(BLOCK, len(places) - first)
@@ -338,7 +335,7 @@ def compute_logits(net, inputs, places, decoding, logits):
         for row in range(rows):
             place = places[first + row]
             if sparse:
-                list_sample(found[: find(inputs, place, found, end)], row, lists, counts[1])
+                list_sample(found[: find(inputs, place, found)], row, lists, counts[1])
             else:
                 decode(inputs, place, decoding, work, row * count)
         forward_all(net, sparse, lists, counts, rows, work, 0, at)

@@ -11,7 +11,6 @@ and their number is a multiple of LANES.
 from functools import partial
 
 from llvmlite import ir
-from numba import types
 from numba.extending import intrinsic
 
 from remask.engine.emitter import (
@@ -30,8 +29,6 @@ _HEIGHTS = {1: 6, 2: 4, 3: 3, 4: 2} if LANES == 8 else {1: 8, 2: 8, 3: 8, 4: 6}
 """The rows of a tile by its width in vectors: as many as the registers can hold."""
 _WIDEST = len(_HEIGHTS)
 _WIDEST_SPARSE = 8 if LANES == 16 else 4
-LOOK = 64
-"""Bytes of inputs that `find_pairs` looks at together."""
 
 
 @intrinsic
@@ -73,42 +70,6 @@ def multiply(typing, rows, vectors, depth, x, w, init, out, mode, factor):
         e.tiles(vectors, _WIDEST, columns)
 
     return instructions((rows, vectors, depth, x, w, init, out, mode, factor), emit)
-
-
-@intrinsic
-def find_pairs(typing, inputs, place, looks, first, found, count):
-    """Append the pairs of bytes that are not 0 to `found`; returns how many there are then.
-
-    `found` has `count` numbers already: of the pairs, counted from `first`, and their bytes.
-    """
-    seen = ir.VectorType(ir.IntType(8 * PAIR), LOOK // PAIR)
-
-    def emit(e, inputs, place, looks, first, found, count):
-        builder, high = e.builder, ir.Constant(INT32, 16)
-
-        def look(number, counts):
-            before = e.times(number, seen.count)
-            start = e.at(inputs, place, e.times(before, PAIR))
-            pairs = builder.load(builder.bitcast(start, seen.as_pointer()), align=1)
-            marked = builder.icmp_unsigned("!=", pairs, ir.Constant(seen, [0] * seen.count))
-            mask = builder.zext(builder.bitcast(marked, ir.IntType(seen.count)), INT)
-            source = builder.bitcast(start, seen.element.as_pointer())
-
-            def append(k, masks):
-                (left,) = masks
-                own = builder.cttz(left, ir.Constant(ir.IntType(1), 1))
-                value = builder.zext(builder.load(builder.gep(source, [own]), align=1), INT32)
-                pair = builder.shl(builder.trunc(e.sum(first, before, own), INT32), high)
-                builder.store(builder.or_(pair, value), e.at(found, counts[0], k))
-                return [builder.and_(left, builder.sub(left, e.number(1)))]
-
-            size = builder.ctpop(mask)
-            e.loop(size, append, [mask])
-            return [e.sum(counts[0], size)]
-
-        return e.loop(looks, look, [count])[0]
-
-    return instructions((inputs, place, looks, first, found, count), emit, types.int64)
 
 
 @intrinsic
