@@ -59,7 +59,7 @@ def test_any_stream_can_be_learnt_left_and_gone_on_with(
         with pytest.raises(ValueError, match=f"buffer >= {least}`"):
             TrialStack([config(method=method, **changes)], benchmark)
         changes = {**changes, "buffer": least}
-    if kind.uses_tasks() and changes["task_free"]:
+    if kind.uses_tasks and changes["task_free"]:
         with pytest.raises(ValueError, match="needs task boundaries"):
             TrialStack([config(method=method, **changes)], benchmark)
         changes = {**changes, "task_free": False}

@@ -979,8 +979,8 @@ UNMASKABLE = {
     "ss_il": "itself separates the classes",
     **dict.fromkeys(["ncm", "slda", "ridge"], "no softmax loss"),
 }
-TOLD_OF_TASKS = [name for name, kind in METHODS.items() if kind.uses_tasks()]
-FREE_OF_TASKS = [name for name, kind in METHODS.items() if not kind.uses_tasks()]
+TOLD_OF_TASKS = [name for name, kind in METHODS.items() if kind.uses_tasks]
+FREE_OF_TASKS = [name for name, kind in METHODS.items() if not kind.uses_tasks]
 
 
 def test_which_methods_support_a_mask_and_which_need_no_tasks() -> None:

@@ -47,16 +47,16 @@ class Descent:
 
     def step(self, step: Step, lr: Tensor) -> Tensor:
         """Update the networks; returns the losses, [S]."""
-        linear, place = self._linear, step.stream.place
-        if linear is None or place is None:
+        linear, joined = self._linear, step.stream.joined
+        if linear is None:
             loss = self._loss(step)
             self._move(step, self._net.gradients(loss), lr)
             return loss.detach()
         with torch.no_grad():
-            trace = linear.trace(place[0].inputs)
-            place[0].set_logits(trace.logits)
+            trace = linear.trace(joined.inputs)
+            joined.set_logits(trace.logits)
             terms = self._method.terms(step)
-            losses, slope = losses_and_slope(terms, place[0], trace.logits)
+            losses, slope = losses_and_slope(terms, joined, trace.logits)
             loss = self._sum(step, terms, losses)
         if self._needs_gradients:
             self._move(step, linear.trace_gradients(trace, slope), lr)
@@ -107,13 +107,13 @@ def losses_and_slope(
     whole = torch.zeros_like(logits)
     slopes = torch.split(whole, joined.sizes, dim=1)
     for term in terms:
-        if term.batch.place is None or term.batch.place[0] is not joined:
+        if term.batch.joined is not joined:
             raise MethodError(
                 "terms must use the batches of the step; write any other loss as `loss`"
             )
         loss, slope = term.loss_and_slope()
         losses.append(loss)
-        slopes[term.batch.place[1]].add_(slope)
+        slopes[term.batch.number].add_(slope)
     if not losses:
         raise MethodError("a loss needs at least one term")
     return losses, whole

@@ -41,7 +41,7 @@ class _PlannedReplay(Batch):
 
     def __init__(self, labels: Tensor, classes: int) -> None:
         zeros = torch.zeros(()).expand(*labels.shape, classes)
-        super().__init__(None, labels, recorded=zeros, place=(_NotYet(), 0))
+        super().__init__(labels, _NotYet(), recorded=zeros)
         self.by_teacher: Tensor = zeros.clone()
 
     @override
@@ -84,7 +84,7 @@ class PlannedTerms:
     def step(self, plan: EpochPlan, number: int, labels: Tensor | None, task: Task) -> Step:
         """A step without inputs and logits; without the labels in memory, those are 0."""
         drawn = None if plan.reservoir is None else plan.reservoir.draws(number)
-        batches = [Batch(None, plan.labels[:, plan.columns(number)], place=(_NotYet(), 0))]
+        batches = [Batch(plan.labels[:, plan.columns(number)], _NotYet())]
         if drawn is not None:
             past = torch.zeros_like(drawn) if labels is None else labels[drawn]
             for part in torch.split(past, draw_size(plan, number), dim=1):

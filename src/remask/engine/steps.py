@@ -202,7 +202,7 @@ class Feed:
         parts = torch.split(inputs, [sum(own) for own in own_sizes], dim=1)
         joined = [Joined(seen, own, self._net) for seen, own in zip(parts, own_sizes, strict=True)]
         return [
-            Batch(None, labels[number], recorded=recorded[number], place=(together, place))
+            Batch(labels[number], together, place, recorded[number])
             for together, group in zip(joined, groups, strict=True)
             for place, number in enumerate(group)
         ]

@@ -92,7 +92,7 @@ def check_method_settings(config: TrialConfig, method: type[Method]) -> None:
         (method.uses_replay_batch() and not config.replay_batch, "needs `replay_batch >= 1`"),
         (memory != "reservoir" and not method.draws, f"has no reservoir: leave out {memory=}"),
         (not method.trains_net and config.epochs != 1, "passes over each task once: set epochs=1"),
-        (method.uses_tasks() and config.task_free, "needs task boundaries: leave out task_free"),
+        (method.uses_tasks and config.task_free, "needs task boundaries: leave out task_free"),
         (
             method.unmaskable and config.mask is not None,
             f"does not support a mask: {method.unmaskable}",

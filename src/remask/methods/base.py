@@ -101,26 +101,19 @@ class Context:
         if self.noted is None:
             return
         if name == "loss" or name not in self.noted:  # checked once, not in every step
-            self._check_term(name, value)
+            if name == "loss" or not _TERM.fullmatch(name) or len(self.noted) >= _MOST_TERMS:
+                raise MethodError(
+                    f"invalid name of a loss term: {name!r}. Use up to 40 letters, digits, spaces, "
+                    f"- and _, but not `loss`, which is the total, and the same names, at most "
+                    f"{_MOST_TERMS}, in all steps"
+                )
+            if value.shape != self.lr.shape:
+                raise MethodError(
+                    f"the term {name!r} must have one entry per trial, {list(self.lr.shape)}, not "
+                    f"the shape {list(value.shape)}"
+                )
             self.noted[name] = []
         self.noted[name].append(value.detach())
-
-    def _check_term(self, name: str, value: Tensor) -> None:
-        if name == "loss" or not _TERM.fullmatch(name):
-            raise MethodError(
-                f"invalid name of a loss term: {name!r}. Use up to 40 letters, digits, spaces, - "
-                f"and _, but not `loss`, which is the total"
-            )
-        if len(self.noted or ()) > _MOST_TERMS:
-            raise MethodError(
-                f"{name!r} is one term too many: a method can log {_MOST_TERMS}, and their names "
-                f"must not change between steps"
-            )
-        if value.shape != self.lr.shape:
-            raise MethodError(
-                f"the term {name!r} must have one entry per trial, {list(self.lr.shape)}, not the "
-                f"shape {list(value.shape)}"
-            )
 
     def batch(self, rows: Tensor, *, augment: bool = True) -> Batch:
         """Return training samples by row number, int64 [S, n], augmented as in training."""
@@ -150,7 +143,7 @@ class Context:
         slots = self.draw(self.reservoir.filled, size)
         inputs, labels, _ = self.reservoir.recall(self.reservoir.rows_of(slots))
         named = [(inputs.shape[1], (*self._key, self._draws))]
-        return Batch(self._decode(inputs, named), labels, self.net)
+        return Batch.alone(self._decode(inputs, named), labels, self.net)
 
     def labels_of(self, rows: Tensor) -> Tensor:
         """Return the labels of row numbers."""
@@ -183,7 +176,7 @@ class Context:
         places = self._samples.places(rows)
         inputs, labels = self._samples.take(places), self._samples.labels[places]
         seen = self._decode(inputs, list(zip(sizes, keys, strict=True)) if augment else [])
-        return Batch(seen, labels, self.net)
+        return Batch.alone(seen, labels, self.net)
 
     def _decode(self, inputs: Tensor, named: Sequence[tuple[int, tuple[int, ...]]]) -> Tensor:
         """Decode and augment inputs; `named` has the size and random key of each batch."""
@@ -224,6 +217,9 @@ class Method:
     draws `replay_batch` of them."""
     least_per: ClassVar[Literal["memory", "task", "class"]] = "memory"
     """Whether the smallest memory has one sample, or one per task or class."""
+    uses_tasks: ClassVar[bool] = False
+    """Whether it needs to know where a task begins or ends; True if it defines `begin_task` or
+    `end_task`, unless it says otherwise."""
     learns: ClassVar[Literal["tasks", "union"]] = "tasks"
     """One task after the other, or all tasks together at the end."""
     needs_task_count: ClassVar[str | None] = None
@@ -263,6 +259,8 @@ class Method:
 
     def __init_subclass__(cls) -> None:
         cls.title = cls.__dict__.get("title", cls.__name__)  # not inherited
+        if "begin_task" in vars(cls) or "end_task" in vars(cls):
+            cls.uses_tasks = vars(cls).get("uses_tasks", True)
         if "terms" in vars(cls):
             cls.fixed_terms = vars(cls).get("fixed_terms", False)
         if "after_step" in vars(cls):
@@ -289,11 +287,6 @@ class Method:
     def uses_replay_batch(cls) -> bool:
         """Whether it draws from memory."""
         return cls.draws > 0 or cls.own_memory == "drawn"
-
-    @classmethod
-    def uses_tasks(cls) -> bool:
-        """Whether it needs to know where a task begins or ends."""
-        return cls.begin_task is not Method.begin_task or cls.end_task is not Method.end_task
 
     @classmethod
     def adapt_net(cls, build: NetBuilder, num_tasks: int) -> NetBuilder:

@@ -4,9 +4,10 @@ Each head depends on `ClassStatistics` alone, so not on the order of visits, and
 statistics are removed leaves no trace. The methods do not use the net.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,8 +17,6 @@ from remask.errors import MethodError
 from remask.methods.base import Method
 from remask.methods.statistics import ClassStatistics, StatisticsError, accumulate
 from remask.methods.step import Step
-
-HeadName = Literal["ncm", "slda", "ridge"]
 
 RIDGE_GRID = tuple(10 ** (exponent / 4) for exponent in range(-16, 13))
 """Penalties to choose from, in units of the mean variance of a feature: 1e-4 to 1e3."""
@@ -147,16 +146,11 @@ def _within(stats: ClassStatistics) -> tuple[Tensor, float]:
 class _Regression(NamedTuple):
     """What ridge regression is computed from, with the same weight for every class."""
 
-    covariance: Tensor
-    """[D, D]: of all samples."""
-    cross: Tensor
-    """[K, D]: with the targets."""
-    priors: Tensor
-    """[K]: the weight of each class, and the mean of its target."""
-    centre: Tensor
-    """[D]: the mean of all samples."""
-    scale: float
-    """The mean of the covariance's diagonal; 1 where it is 0."""
+    covariance: Tensor  # [D, D]: of all samples
+    cross: Tensor  # [K, D]: with the targets
+    priors: Tensor  # [K]: the weight of each class, and the mean of its target
+    centre: Tensor  # [D]: the mean of all samples
+    scale: float  # the mean of the covariance's diagonal; 1 where it is 0
 
 
 def _regression(stats: ClassStatistics) -> _Regression:
@@ -168,9 +162,8 @@ def _regression(stats: ClassStatistics) -> _Regression:
     samples = stats.counts.sum().clamp(min=1)
     free = (samples - stats.seen.sum()).clamp(min=1)
     covariance = within * (free / samples) + apart.T @ cross
-    return _Regression(
-        covariance, cross, priors, centre, float(covariance.diagonal().mean()) or 1.0
-    )
+    scale = float(covariance.diagonal().mean()) or 1.0
+    return _Regression(covariance, cross, priors, centre, scale)
 
 
 def _centre(stats: ClassStatistics) -> Tensor:
@@ -214,36 +207,27 @@ class ClosedForm(Method):
 
     trains_net = False
     confidence = False
+    uses_tasks = False  # `end_task` refits the head, but so does every evaluation
     unmaskable = "it has no softmax loss"
     second_moments: ClassVar[bool] = True
     """Whether it needs the sum of x x^T."""
     remembers = ("counts", "sums", "gram", "weight", "bias")
     predicts_with = ("counts", "weight", "bias")
 
-    @classmethod
-    def uses_tasks(cls) -> bool:
-        """The head is refitted before every evaluation; no boundary of a task is needed."""
-        return False
-
     def prepare(self) -> None:
         """Start with sums of 0."""
         context = self.context
-        size = int(torch.Size(context.input_shape).numel())
+        size = math.prod(context.input_shape)
         if self.second_moments and size > _MOST_FEATURES:
             raise MethodError(
                 f"{self.title} supports at most {_MOST_FEATURES} inputs, got {size}; use ncm, or "
                 f"the features of an encoder as inputs"
             )
-        shape = (context.trials, context.num_classes)
-
-        def zeros(*sizes: int, dtype: torch.dtype = torch.float64) -> Tensor:
-            return torch.zeros(sizes, dtype=dtype, device=context.device)
-
-        self.counts, self.sums = zeros(*shape), zeros(*shape, size)
+        self.bias = torch.zeros(context.trials, context.num_classes, device=context.device)
+        self.weight = self.bias.new_zeros((*self.bias.shape, size))
+        self.counts, self.sums = self.bias.double(), self.weight.double()
         side = size if self.second_moments else 0
-        self.gram = zeros(context.trials, side, side)
-        self.weight = zeros(*shape, size, dtype=torch.float32)
-        self.bias = zeros(*shape, dtype=torch.float32)
+        self.gram = self.counts.new_zeros((context.trials, side, side))
         self._fitted = True
 
     def after_step(self, step: Step) -> None:
@@ -255,11 +239,11 @@ class ClosedForm(Method):
         self._fitted = False
 
     def end_task(self, task: Task) -> None:
-        """Compute the heads."""
         self._fit()
 
     @torch.no_grad()
     def _fit(self) -> None:
+        """Compute the heads."""
         for trial, stats in enumerate(self._statistics()):
             head = self.fit(stats, trial)
             self.weight[trial] = head.weight

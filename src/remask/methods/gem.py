@@ -1,6 +1,6 @@
 """A-GEM (Chaudhry et al. 2019) and GEM (Lopez-Paz and Ranzato 2017): gradient episodic memories."""
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -66,11 +66,6 @@ class GEM(AGEM):
     own_memory = "whole"
     gamma: Tensor
 
-    def prepare(self) -> None:
-        """Import the solver now, not after the first task."""
-        solver()
-        super().prepare()
-
     def adjust_gradients(self, step: Step, gradients: LossGradients) -> Gradients:
         """Rotate the gradient so that, to first order, no past task's loss rises."""
         sizes = [size for size in self.memory.sizes if size]
@@ -97,19 +92,14 @@ def solve(
     |Au + A'^-1 (linear + A'A least)|, u >= 0.
     """
     values, vectors = np.linalg.eigh((gram + gram.T) / 2)
+    from scipy.optimize import nnls  # type: ignore[import-untyped]  # most runs need no SciPy
+
     # Rounding may make the smallest negative, by more than the ridge if gradients are large.
     quadratic = values.clip(min=0) + _RIDGE
     root = np.sqrt(quadratic)[:, None] * vectors.T
     slope = linear + vectors @ (quadratic * vectors.sum(0)) * least
-    positive, _ = solver()(root, -(vectors.T @ slope) / np.sqrt(quadratic))
+    positive, _ = nnls(root, -(vectors.T @ slope) / np.sqrt(quadratic))
     return np.asarray(positive, dtype=np.float64) + least
-
-
-def solver() -> Any:
-    """SciPy's `nnls`, imported when it is needed: most runs need no SciPy."""
-    from scipy.optimize import nnls  # type: ignore[import-untyped]
-
-    return nnls
 
 
 def _turned(own: Tensor, memory: Tensor, gamma: float) -> Tensor:

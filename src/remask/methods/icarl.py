@@ -114,13 +114,9 @@ class ICaRL(ClassMemory):
 
     def _features(self, rows: Tensor) -> Tensor:
         """Return the features of samples by row number: int64 [S, n] -> [S, n, F]."""
-        parts = [
-            self.context.net.features(
-                self.context.batch(part, augment=False).inputs, training=False
-            )
-            for part in torch.split(rows, _AT_ONCE, dim=1)
-        ]
-        return torch.cat(parts, dim=1)
+        context = self.context
+        parts = [context.batch(part, augment=False) for part in torch.split(rows, _AT_ONCE, dim=1)]
+        return torch.cat([context.net.features(p.inputs, training=False) for p in parts], dim=1)
 
 
 class NearestMean(nn.Module):

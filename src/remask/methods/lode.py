@@ -22,12 +22,8 @@ class LODE(Method):
     draws = 1
     fixed_terms = True
     unmaskable = "LODE itself defines how new classes compete with old ones"
+    uses_tasks = True  # it needs to know which classes are old
     rho: Tensor
-
-    @classmethod
-    def uses_tasks(cls) -> bool:
-        """It needs to know which classes are old."""
-        return True
 
     def terms(self, step: Step) -> list[Term]:
         """Return the decoupled terms; in the first task, the plain one."""

@@ -40,7 +40,7 @@ class MIR(Method):
         chosen = rise.topk(min(context.replay_batch, rise.shape[1])).indices
         trials = torch.arange(context.trials, device=context.device).unsqueeze(1)
         replay = step.cross_entropy(
-            Batch(candidates.inputs[trials, chosen], candidates.labels.gather(1, chosen), net)
+            Batch.alone(candidates.inputs[trials, chosen], candidates.labels.gather(1, chosen), net)
         )
         context.note("replay", replay)
         return stream.detach() + replay

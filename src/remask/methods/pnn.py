@@ -21,12 +21,8 @@ class PNN(Method):
     title = "PNN"
     class_il = False
     confidence = False
+    uses_tasks = True  # a task selects the column
     needs_task_count = "has a column for every task from the beginning"
-
-    @classmethod
-    def uses_tasks(cls) -> bool:
-        """The task selects the column."""
-        return True
 
     @classmethod
     def adapt_net(cls, build: NetBuilder, num_tasks: int) -> NetBuilder:

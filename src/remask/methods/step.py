@@ -4,6 +4,7 @@ Axes: S stacked trials, B samples of the stream, R replayed samples, K classes.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple
 
@@ -23,9 +24,7 @@ from remask.nets.stacked import StackedNet, State
 
 
 class Joined:
-    """Several batches that share one forward pass."""
-
-    __slots__ = ("_parts", "forward", "inputs", "sizes")
+    """One or more batches that share one forward pass."""
 
     def __init__(
         self, inputs: Tensor, sizes: Sequence[int], forward: Callable[[Tensor], Tensor]
@@ -36,18 +35,18 @@ class Joined:
         """Samples per batch."""
         self.forward = forward
         """The network."""
-        self._parts: Sequence[Tensor] | None = None
+        self._logits: Sequence[Tensor] | None = None
 
     def set_logits(self, logits: Tensor) -> None:
         """Set the logits of all samples, [S, sum of sizes, K]."""
-        self._parts = torch.split(logits, self.sizes, dim=1)
+        self._logits = torch.split(logits, self.sizes, dim=1)
 
     def logits_of(self, number: int) -> Tensor:
         """Return the logits of one batch; the first call runs the forward pass of all."""
-        if self._parts is None:
+        if self._logits is None:
             self.set_logits(self.forward(self.inputs))
-        assert self._parts is not None
-        return self._parts[number]
+        assert self._logits is not None
+        return self._logits[number]
 
     def inputs_of(self, number: int) -> Tensor:
         """Return the inputs of one batch."""
@@ -57,54 +56,35 @@ class Joined:
 class Batch:
     """Samples of one step, for every trial of the stack."""
 
-    __slots__ = ("_forward", "_inputs", "_logits", "_recorded", "labels", "place")
-
     def __init__(
-        self,
-        inputs: Tensor | None,
-        labels: Tensor,
-        forward: Callable[[Tensor], Tensor] | None = None,
-        recorded: Tensor | None = None,
-        place: tuple[Joined, int] | None = None,
+        self, labels: Tensor, joined: Joined, number: int = 0, recorded: Tensor | None = None
     ) -> None:
-        """Make a batch from its own inputs, or from its `place` in a joined batch."""
         self.labels = labels
         """int64 [S, B]."""
-        self.place = place
-        """The joined batch that it belongs to, and its number there."""
-        self._inputs, self._forward = inputs, forward
-        self._logits: Tensor | None = None
+        self.joined = joined
+        """The batches that it shares a forward pass with."""
+        self.number = number
+        """Its number among them."""
         self._recorded = recorded
+
+    @classmethod
+    def alone(cls, inputs: Tensor, labels: Tensor, forward: Callable[[Tensor], Tensor]) -> "Batch":
+        """Make a batch with a forward pass of its own."""
+        return cls(labels, Joined(inputs, [labels.shape[1]], forward))
 
     @property
     def inputs(self) -> Tensor:
         """Network inputs, [S, B, *shape]."""
-        if self._inputs is None:
-            assert self.place is not None
-            joined, number = self.place
-            self._inputs = joined.inputs_of(number)
-        return self._inputs
+        return self.joined.inputs_of(self.number)
 
     @inputs.setter
     def inputs(self, inputs: Tensor) -> None:
-        if self.place is not None:  # from now on it has its own forward pass
-            self._forward, self.place = self.place[0].forward, None
-        self._inputs = inputs
+        self.joined, self.number = Joined(inputs, [inputs.shape[1]], self.joined.forward), 0
 
     @property
     def logits(self) -> Tensor:
         """The current logits, [S, B, K]; the first access runs the forward pass if necessary."""
-        if self._logits is None:
-            if self.place is not None:
-                joined, number = self.place
-                return joined.logits_of(number)
-            assert self._forward is not None
-            self._logits = self._forward(self.inputs)
-        return self._logits
-
-    @logits.setter
-    def logits(self, logits: Tensor) -> None:
-        self._logits = logits
+        return self.joined.logits_of(self.number)
 
     def taught(self, net: StackedNet, state: State) -> Tensor:
         """Return the logits of a teacher, a copy of the nets: [S, B, K]."""
@@ -173,50 +153,40 @@ def added(losses: Sequence[Tensor]) -> Tensor:
     return reduce(torch.add, losses)
 
 
+@dataclass(slots=True, eq=False)
 class Step:
     """The inputs of a method's loss."""
 
-    __slots__ = ("active", "faded", "mask_value", "replays", "rows", "stream", "task")
-
-    def __init__(
-        self,
-        stream: Batch,
-        replays: tuple[Batch, ...],
-        active: Tensor | None,
-        mask_value: Tensor | None,
-        rows: Tensor,
-        task: Task,
-        faded: Tensor | None = None,
-    ) -> None:
-        self.stream = stream
-        """The current samples of the stream."""
-        self.replays = replays
-        """Independent draws from memory; empty while the memory is empty."""
-        self.active = active
-        """Boolean mask of the active classes, [S, 1, K]; None if no trial has a mask."""
-        self.mask_value = mask_value
-        """The value of masked logits, [S, 1, 1]; None if no trial has a mask."""
-        self.rows = rows
-        """Row numbers of the stream's samples, for `Context.batch`: int64 [S, B]."""
-        self.task = task
-        """The current task."""
-        self.faded = faded
-        """How far each mask has faded, from 0 (not at all) to 1, [S]; None: no mask fades."""
+    stream: Batch
+    """The current samples of the stream."""
+    replays: tuple[Batch, ...]
+    """Independent draws from memory; empty while the memory is empty."""
+    active: Tensor | None
+    """Boolean mask of the active classes, [S, 1, K]; None if no trial has a mask."""
+    mask_value: Tensor | None
+    """The value of masked logits, [S, 1, 1]; None if no trial has a mask."""
+    rows: Tensor
+    """Row numbers of the stream's samples, for `Context.batch`: int64 [S, B]."""
+    task: Task
+    """The current task."""
+    faded: Tensor | None = None
+    """How far each mask has faded, from 0 (not at all) to 1, [S]; None: no mask fades."""
 
     def replay(self, batch: Batch) -> None:
         """Add a batch from the method's own memory to this step.
 
         At most once per step, and only for methods without `draws`.
         """
-        if self.replays or self.stream.place is None:
+        if self.replays:
             raise MethodError(
                 "the step already has a replay: call step.replay once per step, and only in a "
                 "method without draws"
             )
-        forward, sizes = self.stream.place[0].forward, [self.rows.shape[1], batch.labels.shape[1]]
-        joined = Joined(torch.cat([self.stream.inputs, batch.inputs], dim=1), sizes, forward)
-        self.stream = Batch(None, self.stream.labels, place=(joined, 0))
-        self.replays = (Batch(None, batch.labels, place=(joined, 1)),)
+        inputs = torch.cat([self.stream.inputs, batch.inputs], dim=1)
+        sizes = [own.labels.shape[1] for own in (self.stream, batch)]
+        joined = Joined(inputs, sizes, self.stream.joined.forward)
+        self.stream = Batch(self.stream.labels, joined)
+        self.replays = (Batch(batch.labels, joined, 1),)
 
     def stream_loss(self, among: Tensor | None = None) -> Tensor:
         """Return the cross-entropy on the stream, [S], with each trial's mask.
