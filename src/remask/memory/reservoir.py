@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from remask.memory.policies import EMPTY, Integers, Places, merge, task_slots
-from remask.memory.rows import JoinedRows, SampleFileError, StoredRows
+from remask.memory.rows import JoinedRows, SampleFileError, StoredRows, fetch
 from remask.randomness import generator
 
 _MARKED = 2**24  # bytes
@@ -119,20 +119,17 @@ class Reservoir:
         if isinstance(self.inputs, SourcedInputs):
             self.inputs.begin_task(number, inputs)
 
-    def take(self, rows: Tensor) -> Tensor:
-        """Return the inputs in rows, int64 [S * n], on the device: [S, n, *shape]."""
-        if isinstance(self.inputs, Tensor):
-            found = self.inputs.index_select(0, rows)
-            return found.view(self._trials, -1, *found.shape[1:])
-        return self.inputs.take(rows.view(self._trials, -1), self._device)
-
     def recall(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return the inputs [S, n, *shape], labels [S, n] and logits [S, n, K] in rows [S, n]."""
-        inputs, flat = self.take(rows.flatten()), rows.flatten().to(self._device)
-        labels = self.labels.index_select(0, flat).view(self._trials, -1)
+        if isinstance(self.inputs, Tensor):
+            inputs = fetch(self.inputs, rows, self._device)
+        else:
+            inputs = self.inputs.take(rows, self._device)
+        flat = rows.flatten().to(self._device)
+        labels = self.labels.index_select(0, flat).view(rows.shape)
         if self.logits is None:
             return inputs, labels, None
-        return inputs, labels, self.logits.index_select(0, flat).view(*labels.shape, -1)
+        return inputs, labels, self.logits.index_select(0, flat).view(*rows.shape, -1)
 
     def rows_of(self, slots: Tensor) -> Tensor:
         """Return the rows of slots, int64 [S, n]."""
@@ -242,10 +239,8 @@ class Reservoir:
         rows = rows.index_select(0, source.to(rows.device))
         if isinstance(self.inputs, SourcedInputs):
             self.inputs.put(target, rows)
-        elif isinstance(inputs, StoredRows):
-            self.inputs.index_copy_(0, target, inputs.take(rows, self._device))
         else:
-            self.inputs.index_copy_(0, target, inputs.index_select(0, rows))
+            self.inputs.index_copy_(0, target, fetch(inputs, rows, self._device))
         source, target, rows = (each.to(self._device) for each in (source, target, rows))
         self.labels.index_copy_(0, target, labels.index_select(0, rows))
         if self.counts is not None:
