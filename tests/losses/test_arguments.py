@@ -84,16 +84,6 @@ def test_arrays_and_scalars_of_numpy_and_torch_mean_what_lists_of_numbers_mean(
     torch.testing.assert_close(masked_cross_entropy(logits, target, active, -1.0), expected)
 
 
-@pytest.mark.parametrize("active", [a for a in ARRAYS if getattr(a, "ndim", 1) == 1])
-def test_a_linear_head_takes_the_arrays_too(active: Active) -> None:
-    features, weight = torch.eye(B, dtype=torch.float64), torch.rand(K, B, dtype=torch.float64)
-    target = torch.tensor([1, 3, 3])
-    expected = masked_linear_cross_entropy(features, weight, None, target, ACTIVE)
-    assert torch.equal(
-        masked_linear_cross_entropy(features, weight, None, target, active), expected
-    )
-
-
 REFUSED: dict[str, tuple[type[Exception], Any, str]] = {
     "too few lists": (
         ValueError,

@@ -223,24 +223,6 @@ def test_a_plan_from_any_step_on_is_the_rest_of_the_whole_one(begin: int) -> Non
                 assert torch.equal(ours, theirs)
 
 
-def test_a_trial_has_the_same_plan_alone_and_in_company() -> None:
-    labels = arriving(3)
-    together, alone = plan_of(labels), plan_of(labels[1:2], seeds=[1])
-    for step, size in enumerate([4, 4, 4, 4, 2]):
-        if step:
-            assert torch.equal(together.draws(step)[1] - 6, alone.draws(step)[0])
-        kept, own = together.kept(step), alone.kept(step)
-        if kept is None:
-            assert own is None
-            continue
-        mine = kept[0] // size == 1
-        if own is None:
-            assert not mine.any()
-        else:
-            assert torch.equal(kept[0][mine] - size, own[0])
-            assert torch.equal(kept[1][mine] - 6, own[1])
-
-
 def test_draws_are_of_distinct_slots_that_are_filled() -> None:
     planned = plan_of(arriving(50))
     assert planned.draws(0) is None

@@ -10,7 +10,6 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-import remask
 from remask.config import MemoryPolicy
 from remask.memory import ReplayMemory, ReplayMemoryError
 from tests.memory.test_reservoir import UNLIKELY, p_value
@@ -213,10 +212,6 @@ def test_a_state_that_does_not_fit_is_refused_and_changes_nothing() -> None:
             memory.load_state_dict(state)
         now = memory.state_dict()
         assert all(torch.equal(good[name], now[name]) for name in good)
-
-
-def test_it_is_public() -> None:
-    assert remask.ReplayMemory is ReplayMemory
 
 
 def tokens(first: int, count: int) -> dict[str, Tensor]:

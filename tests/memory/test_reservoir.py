@@ -103,17 +103,6 @@ def test_every_set_of_samples_is_kept_with_exactly_the_same_probability() -> Non
     assert set(pairs.values()) == {Fraction(1, 10)}
 
 
-def test_each_slot_holds_its_first_sample_or_a_later_one_with_exact_probabilities() -> None:
-    # Slot s holds sample s unless one of the later ones came: M/N; each later one 1/N.
-    capacity, count = 3, 6
-    chances = exact_distribution(capacity, count)
-    for slot in range(capacity):
-        for sample in range(count):
-            p = sum((p for memory, p in chances.items() if memory[slot] == sample), Fraction(0))
-            first = Fraction(capacity, count) if sample == slot else Fraction(0)
-            assert p == (Fraction(1, count) if sample >= capacity else first)
-
-
 def test_planned_memories_follow_the_exact_distribution() -> None:
     # Sample 2 draws from 3 numbers and sample 3 from 4: twelve equally likely ways to the end.
     ways: Counter[tuple[int, ...]] = Counter()
@@ -129,21 +118,6 @@ def test_planned_memories_follow_the_exact_distribution() -> None:
     assert set(memories) == set(ways)
     due = [trials * n / 12 for n in ways.values()]
     assert p_value([memories[memory] for memory in ways], due) > UNLIKELY
-
-
-def test_planned_memories_keep_every_sample_and_fill_every_slot_as_often_as_they_should() -> None:
-    trials, capacity, sizes = 6000, 3, [2, 2, 2, 2, 1]
-    planned = plan(sizes, capacity=capacity, seeds=range(trials), draws=0)
-    ended = contents(planned, sizes, trials, capacity)
-    count = sum(sizes)
-    per_sample = torch.bincount(ended.flatten(), minlength=count).tolist()
-    assert p_value(per_sample, [trials * capacity / count] * count) > UNLIKELY
-    for slot in range(capacity):
-        held = torch.bincount(ended[:, slot], minlength=count).tolist()
-        own, later = held[slot], held[capacity:]
-        assert own + sum(later) == trials
-        due = [trials * capacity / count, *[trials / count] * (count - capacity)]
-        assert p_value([own, *later], due) > UNLIKELY
 
 
 def test_the_counter_runs_on_from_what_was_seen_before() -> None:
@@ -310,13 +284,6 @@ def test_of_two_samples_of_a_batch_that_take_one_slot_the_later_is_kept() -> Non
         kept = planned.kept(0)
         assert kept is not None
         assert [own.tolist() for own in kept] == [[last], [0]]
-
-
-def test_no_step_writes_a_slot_twice() -> None:
-    planned = plan([20] * 5, capacity=4, draws=0, seeds=range(20))
-    for kept in map(planned.kept, range(5)):
-        assert kept is not None
-        assert len(set(kept[1].tolist())) == len(kept[1])
 
 
 def test_a_trial_has_the_same_plan_alone_and_in_company() -> None:
