@@ -89,7 +89,7 @@ def test_a_linear_head_takes_features_in_that_layout() -> None:
 
 def test_the_layout_of_torch_is_refused_with_a_message_that_names_dim() -> None:
     logits, target = images(B, K, H, W)
-    with pytest.raises(ValueError, match="as in torch, give dim=1"):
+    with pytest.raises(ValueError, match="on axis 1, as in torch, give dim=1"):
         masked_cross_entropy(logits, target, ACTIVE)
     ambiguous, target = images(B, K, K, K)
     with pytest.raises(ValueError, match="give dim=-1 or dim=1"):

@@ -186,17 +186,13 @@ def _broadcasts(given: Sequence[int], shape: Sequence[int]) -> bool:
 
 def check_layout(logits: Tensor, target: Tensor, dim: int | None) -> None:
     """Refuse logits of four or more axes whose classes may be the last axis or axis 1."""
-    shape, given = logits.shape, target.shape
-    if dim is None and len(shape) > 3 and (given == shape or given == shape[:-1] == _torch(shape)):
+    shape, given = list(logits.shape), list(target.shape)
+    fits_both = given == shape or given == shape[:-1] == [shape[0], *shape[2:]]
+    if dim is None and len(shape) > 3 and fits_both:
         raise ValueError(
-            f"{list(shape)} with targets {list(given)} may have the classes or features on the "
-            "last axis or, as in torch, on axis 1: give dim=-1 or dim=1"
+            f"{shape} with targets {given} may have the classes or features on the last axis or, "
+            "as in torch, on axis 1: give dim=-1 or dim=1"
         )
-
-
-def _torch(shape: Sequence[int]) -> Sequence[int]:
-    """Return the shape of the targets where the classes are axis 1."""
-    return torch.Size([shape[0], *shape[2:]])
 
 
 def as_labels(target: Tensor, shape: Sequence[int]) -> Tensor:
@@ -207,11 +203,9 @@ def as_labels(target: Tensor, shape: Sequence[int]) -> Tensor:
             "the shape of the logits, and masked_cross_entropy"
         )
     if target.shape != shape[:-1]:
-        as_in_torch = len(shape) > 2 and target.shape == _torch(shape)
         raise ValueError(
             f"target has shape {list(target.shape)}; {list(shape)} with classes or features last "
-            f"needs targets {list(shape[:-1])}"
-            + (". If axis 1 has the classes or features, as in torch, give dim=1" * as_in_torch)
+            f"needs targets {list(shape[:-1])}. If they are on axis 1, as in torch, give dim=1"
         )
     return target.long()
 

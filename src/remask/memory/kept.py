@@ -21,12 +21,7 @@ class KeptRows:
     """
 
     def __init__(
-        self,
-        *,
-        trials: int,
-        places: int,
-        groups: int = 1,
-        device: torch.device | str = "cpu",
+        self, *, trials: int, places: int, groups: int = 1, device: torch.device | str = "cpu"
     ) -> None:
         """Make an empty memory."""
         self._rows = torch.zeros((trials, places), dtype=torch.int64, device=device)
@@ -35,8 +30,7 @@ class KeptRows:
     @property
     def sizes(self) -> list[int]:
         """Samples per group."""
-        sizes: list[int] = self._sizes[0].tolist()
-        return sizes
+        return [*map(int, self._sizes[0])]
 
     @property
     def filled(self) -> int:
@@ -86,9 +80,8 @@ class KeptRows:
         Returns the previous slots of the rows that are left: int64 [n].
         """
         limits = [0 if group in without else quota for group in range(len(self.sizes))]
-        kept = torch.arange(self.filled), self.sizes
-        left = torch.cat([own[:most] for own, most in zip(torch.split(*kept), limits, strict=True)])
-        left = left.to(self._rows.device)
+        slots = torch.split(torch.arange(self.filled, device=self._rows.device), self.sizes)
+        left = torch.cat([own[:most] for own, most in zip(slots, limits, strict=True)])
         self._rows[:, : len(left)] = self._rows[:, left]
         self._sizes.clamp_(max=torch.tensor(limits))
         return left

@@ -101,7 +101,7 @@ class Context:
         if self.noted is None:
             return
         if name == "loss" or name not in self.noted:  # checked once, not in every step
-            if name == "loss" or not _TERM.fullmatch(name) or len(self.noted) >= _MOST_TERMS:
+            if name == "loss" or not _TERM.fullmatch(name) or len(self.noted) > _MOST_TERMS:
                 raise MethodError(
                     f"invalid name of a loss term: {name!r}. Use up to 40 letters, digits, spaces, "
                     f"- and _, but not `loss`, which is the total, and the same names, at most "

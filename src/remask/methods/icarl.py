@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -164,12 +165,8 @@ def _sigmoid(logits: Tensor) -> Tensor:
 
 def _cross_entropy(logits: Tensor, wanted: Tensor) -> Tensor:
     """Return the binary cross-entropy of every output, [S, B, K]."""
-    return torch.stack(
-        [
-            F.binary_cross_entropy_with_logits(own, truth, reduction="none")
-            for own, truth in zip(logits, wanted, strict=True)
-        ]
-    )
+    each = partial(F.binary_cross_entropy_with_logits, reduction="none")
+    return torch.stack([each(own, truth) for own, truth in zip(logits, wanted, strict=True)])
 
 
 class DarkICaRL(ICaRL):

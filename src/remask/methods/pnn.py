@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from remask.methods.base import Method
 from remask.methods.step import Step
 from remask.nets.builders import NetBuilder
-from remask.nets.progressive import Columns, IndependentColumns, ProgressiveColumns, ToldTask
+from remask.nets.progressive import Columns, ProgressiveColumns, ToldTask
 
 
 class PNN(Method):
@@ -65,6 +65,6 @@ class IndependentPNN(PNN):
     def adapt_net(cls, build: NetBuilder, num_tasks: int) -> NetBuilder:
 
         def build_columns(input_shape: tuple[int, ...], num_classes: int) -> Columns:
-            return IndependentColumns([build(input_shape, num_classes) for _ in range(num_tasks)])
+            return Columns([build(input_shape, num_classes) for _ in range(num_tasks)])
 
         return build_columns

@@ -1,6 +1,6 @@
 """Sums over samples from which linear heads are computed in closed form."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -64,28 +64,24 @@ class ClassStatistics:
         features, labels = _checked(features, labels, *self.sums.shape)
         accumulate(self.counts, self.sums, self.gram, features, labels)
 
-    def merge(self, other: "ClassStatistics") -> None:
+    def merge(self, other: "ClassStatistics", factor: float = 1.0) -> None:
         """Add the samples of other statistics with the same classes and features."""
-        self._combine(other, 1.0)
+        self.counts.add_(other.counts, alpha=factor)
+        self.sums.add_(other.sums, alpha=factor)
+        if self.gram is not None and other.gram is not None:
+            self.gram.add_(other.gram, alpha=factor)
 
     def remove(self, other: "ClassStatistics") -> None:
         """Remove samples that were added before.
 
         Raises StatisticsError if a class would have fewer than 0 samples.
         """
-        if bool((other.counts > self.counts).any()):
-            labels = (other.counts > self.counts).nonzero().flatten().tolist()
+        if labels := (other.counts > self.counts).nonzero().flatten().tolist():
             raise StatisticsError(f"classes {labels[:5]} have fewer samples than are to be removed")
-        self._combine(other, -1.0)
+        self.merge(other, -1.0)
         self.sums[~self.seen] = 0.0  # no rounding error remains of a class without samples
         if self.gram is not None and not bool(self.seen.any()):
             self.gram.zero_()
-
-    def _combine(self, other: "ClassStatistics", factor: float) -> None:
-        self.counts.add_(other.counts, alpha=factor)
-        self.sums.add_(other.sums, alpha=factor)
-        if self.gram is not None and other.gram is not None:
-            self.gram.add_(other.gram, alpha=factor)
 
     def to_tensors(self) -> dict[str, Tensor]:
         """Return everything as a flat dict of tensors, for a file; the gram as its upper half."""
@@ -111,8 +107,7 @@ class ClassStatistics:
         _check("gram", packed, torch.float64, (size * (size + 1) // 2,))
         gram = torch.zeros(size, size, dtype=torch.float64)
         rows, columns = torch.triu_indices(size, size)
-        gram[rows, columns] = packed
-        gram[columns, rows] = packed
+        gram[rows, columns] = gram[columns, rows] = packed
         if bool((gram.diagonal() < 0).any()):
             raise StatisticsError("the gram's diagonal, sums of squares, has numbers below 0")
         return cls(counts.clone(), sums.clone(), gram)
@@ -182,11 +177,16 @@ class PerClassStatistics:
         """Sum up the statistics of all classes, for heads of K classes."""
         stats = ClassStatistics.empty(classes, self.features)
         assert stats.gram is not None
-        for label in self.labels:
+        labels, group = self.labels, list[Tensor]()
+        for label in labels:
             own = self._classes[label]
             stats.counts[label], stats.sums[label] = own.count, own.total
-        for rows in _grouped(self._rows(label) for label in self.labels):
-            stats.gram.addmm_(rows.T, rows)
+            # Rows whose products sum up to the second moments about 0.
+            group += [own.factor, (own.mean * own.count**0.5).unsqueeze(0)]
+            if sum(map(len, group)) >= _ROWS_AT_ONCE or label == labels[-1]:
+                rows = torch.cat(group)
+                stats.gram.addmm_(rows.T, rows)
+                group = []
         return stats
 
     def draw(self, label: int, noise: Tensor) -> Tensor:
@@ -221,8 +221,7 @@ class PerClassStatistics:
         if not all(name.isdecimal() for name in names):
             raise StatisticsError(f"class numbers expected, found {sorted(names)[:5]}")
         for label in sorted(map(int, names)):
-            parts = [tensors.get(f"{label}/{part}") for part in ("count", "sum", "factor")]
-            count, total, packed = parts
+            count, total, packed = (tensors.get(f"{label}/{n}") for n in ("count", "sum", "factor"))
             if count is None or total is None or packed is None:
                 raise StatisticsError(f"class {label} needs count, sum and factor")
             _check(f"{label}/count", count, torch.int64, ())
@@ -241,11 +240,6 @@ class PerClassStatistics:
         earlier = self._classes.get(label)
         self._classes[label] = moments if earlier is None else earlier.merged(moments)
 
-    def _rows(self, label: int) -> Tensor:
-        """Rows [r, D] whose products sum up to the second moments about 0."""
-        own = self._classes[label]
-        return torch.cat([own.factor, (own.mean * own.count**0.5).unsqueeze(0)])
-
 
 def _triangular(rows: Tensor) -> Tensor:
     """The upper triangular R with R^T R = rows^T rows, [min(n, D), D].
@@ -254,17 +248,6 @@ def _triangular(rows: Tensor) -> Tensor:
     """
     factor: Tensor = torch.linalg.qr(rows, mode="r").R
     return factor * torch.where(factor.diagonal() < 0, -1.0, 1.0).unsqueeze(1)
-
-
-def _grouped(parts: Iterable[Tensor]) -> Iterable[Tensor]:
-    group: list[Tensor] = []
-    for part in parts:
-        group.append(part)
-        if sum(map(len, group)) >= _ROWS_AT_ONCE:
-            yield torch.cat(group)
-            group = []
-    if group:
-        yield torch.cat(group)
 
 
 def _checked(features: Tensor, labels: Tensor, classes: int, size: int) -> tuple[Tensor, Tensor]:

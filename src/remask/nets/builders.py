@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from itertools import pairwise
 from threading import Lock
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -80,18 +81,14 @@ NetBuilder = Callable[[tuple[int, ...], int], nn.Module]
 """(input shape, number of classes) -> a classifier that maps `[B, *shape]` to logits `[B, K]`."""
 
 
-def _wide_mlp(input_shape: tuple[int, ...], num_classes: int, width: int = 100) -> nn.Module:
-    return mlp(input_shape, num_classes, hidden=(width, width))
-
-
-_WITH_WIDTH: dict[str, Callable[..., nn.Module]] = {
-    "mlp": _wide_mlp,
+_BUILDERS: dict[str, Callable[..., nn.Module]] = {
+    "mlp": mlp,
     "conv": conv,
     "resnet18": resnet18,
     "resnet18-cosine": functools.partial(resnet18, cosine=True),
 }
 _WIDTH = re.compile(r"[1-9][0-9]{0,3}")  # one spelling per width, since names identify trials
-NETS: dict[str, NetBuilder] = {**_WITH_WIDTH, "mlp": mlp}
+NETS: dict[str, NetBuilder] = {**_BUILDERS}
 
 
 def net_builder(name: str) -> NetBuilder:
@@ -107,7 +104,9 @@ def net_builder(name: str) -> NetBuilder:
         raise UnknownNameError(
             f"the width in {name!r} must be a number from 1 to 9999, as in '{kind}:20'"
         )
-    return functools.partial(_WITH_WIDTH[kind], width=int(width))
+    size = int(width)
+    options: dict[str, Any] = {"hidden": (size, size)} if kind == "mlp" else {"width": size}
+    return functools.partial(_BUILDERS[kind], **options)
 
 
 def _own_net(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:

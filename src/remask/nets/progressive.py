@@ -29,12 +29,17 @@ class LateralsError(RemaskError):
 
 
 class Columns(nn.Module):
-    """T networks, each with all K outputs; `column` is the number of the active one."""
+    """T networks, each with all K outputs, without connections; `column` is the active one."""
 
     def __init__(self, columns: Sequence[nn.Module]) -> None:
         super().__init__()
         self.column = 0
         self.columns = nn.ModuleList(columns)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Compute logits: [B, *shape] -> [B, K]."""
+        logits: Tensor = self.columns[self.column](inputs)
+        return logits
 
 
 class ToldTask(nn.Module):
@@ -51,15 +56,6 @@ class ToldTask(nn.Module):
             raise ValueError(f"there is a column for each of the tasks 0..{count - 1}, not {task}")
         self.columns.column = task
         logits: Tensor = self.columns(inputs)
-        return logits
-
-
-class IndependentColumns(Columns):
-    """Columns without connections."""
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Compute logits: [B, *shape] -> [B, K]."""
-        logits: Tensor = self.columns[self.column](inputs)
         return logits
 
 
@@ -98,7 +94,7 @@ class _Part(NamedTuple):
 
     layers: Sequence[Layer]
     """W, whose outputs a lateral is added to."""
-    then: Sequence[Layer]
+    then: list[Layer]
     """f, applied to the sum."""
 
 
@@ -142,12 +138,10 @@ def _through(layers: Sequence[Layer], hidden: Tensor) -> Tensor:
 
 def _parts(net: nn.Module) -> list[_Part]:
     """Return the parts of a net. Raises LateralsError for other kinds of nets."""
-    parts: list[_Part] = []
     if type(net) is ResNet18:
-        parts = _parts_of_resnet(net)
-    elif type(net) is nn.Sequential and all(type(layer) in _IN_A_CHAIN for layer in net):
-        parts = _parts_of_chain(list(net))
-    if not parts:
+        return _parts_of_resnet(net)
+    chain = type(net) is nn.Sequential and all(type(layer) in _IN_A_CHAIN for layer in net)
+    if not chain or not (parts := _parts_of_chain([*net.children()])):
         raise LateralsError(
             "PNN has lateral connections for ResNet-18 and for chains of linear layers, not for "
             f"{type(net).__name__}; the method 'pnn-independent' takes any net"
@@ -168,12 +162,13 @@ def _laterals(net: nn.Module, older: int, input_shape: tuple[int, ...]) -> list[
 
 def _parts_of_chain(layers: list[nn.Module]) -> list[_Part]:
     """Split before each linear layer but the first; Flatten belongs to the first part."""
-    starts = [place for place, layer in enumerate(layers) if isinstance(layer, nn.Linear)]
-    ends = [*starts[1:], len(layers)]
-    return [
-        _Part(layers[start if number else 0 : start + 1], layers[start + 1 : end])
-        for number, (start, end) in enumerate(zip(starts, ends, strict=False))
-    ]
+    parts: list[_Part] = []
+    for place, layer in enumerate(layers):
+        if isinstance(layer, nn.Linear):
+            parts.append(_Part([layer] if parts else layers[: place + 1], []))
+        elif parts:
+            parts[-1].then.append(layer)
+    return parts
 
 
 def _lateral_of_linear(linear: nn.Linear, older: int) -> nn.Module:
