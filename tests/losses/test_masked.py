@@ -713,20 +713,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"mask_value": math.nan, "allow_positive": True},
         "is nan; .* below infinity",
     ),
-    "infinite tensor m": (
-        {"mask_value": torch.tensor([[1.0], [INF]]), "allow_positive": True},
-        "is inf; .* below infinity",
-    ),
     "nan m": ({"mask_value": math.nan}, "mask_value is nan"),
     "positive tensor m": ({"mask_value": torch.tensor([[-1.0], [2.0]])}, "mask_value is 2.0"),
     "nan tensor m": ({"mask_value": torch.tensor([[-1.0], [math.nan]])}, "mask_value is nan"),
     "m that fits from the left only": (
         {"mask_value": -torch.ones(2)},
         r"mask_value has shape \[2\].*\[2, 6\].*aligned right.*\[6\] is one value per class",
-    ),
-    "m with too many axes": (
-        {"mask_value": -torch.ones(1, 2, 1)},
-        r"mask_value has shape \[1, 2, 1\]",
     ),
     "target not active": (
         {"target": torch.tensor([1, 3])},
@@ -741,10 +733,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         r"target 1 .* \{2, 3, 4, 5, 6, 7, ..., 39\} of 38 classes",
     ),
     "target too large": ({"target": torch.tensor([1, 6])}, r"target 6 is not in 0..5"),
-    "target too large, no mask": (
-        {"target": torch.tensor([1, 6]), "active": None},
-        r"target 6 is not in 0..5",
-    ),
     "negative target": ({"target": torch.tensor([-1, 1])}, r"target -1 is not in 0..5"),
     "class probabilities": ({"target": torch.rand(2, 3)}, "Class probabilities need the shape"),
     "mass outside": (
@@ -758,32 +746,17 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "boolean targets": ({"target": torch.tensor([True, False])}, "integer class ids; got"),
     "target shape": ({"target": torch.tensor([[1, 2]])}, r"target has shape \[1, 2\].*\[2\]"),
     "empty list": ({"active": []}, "active is empty"),
-    "empty ids": ({"active": torch.tensor([], dtype=torch.long)}, "active is empty"),
     "empty mask": ({"active": torch.zeros(K).bool()}, "active is empty"),
     "empty row": (
         {"active": torch.stack([bool_mask([1]), bool_mask([])]), "target": torch.tensor([1, -100])},
         "active is empty for at least one sample",
     ),
     "id too large": ({"active": [1, 2, 6]}, r"class id 6, which is not in 0..5"),
-    "negative id": ({"active": [-1, 1, 2]}, r"class id -1"),
     "tensor id too large": ({"active": torch.tensor([1, 6, 2])}, r"class id 6"),
-    "negative tensor id": ({"active": torch.tensor([1, -2, 2])}, r"class id -2"),
-    "boolean list": ({"active": [False, True, True, False, False, False]}, "list of booleans"),
-    "float ids": (
-        {"active": torch.tensor([1.0, 2.0])},
-        r"active is torch.float32 \[2\]; give class ids",
-    ),
-    "two axes of ids": (
-        {"active": torch.tensor([[1, 2]])},
-        r"active is torch.int64 \[1, 2\]; give",
-    ),
-    "mask of another size": ({"active": torch.ones(5).bool()}, r"active has shape \[5\]"),
     "mask of another batch": ({"active": torch.ones(3, K).bool()}, r"active has shape \[3, 6\]"),
-    "mask that is larger": ({"active": torch.ones(1, 2, K).bool()}, r"shape \[1, 2, 6\]"),
     "mask without classes": ({"active": torch.ones(2, 1).bool()}, r"active has shape \[2, 1\]"),
     "reduction": ({"reduction": "average"}, "reduction is 'average'"),
     "smoothing too large": ({"label_smoothing": 1.1}, "label_smoothing is 1.1"),
-    "negative smoothing": ({"label_smoothing": -0.1}, "label_smoothing is -0.1"),
     "weight shape": ({"weight": torch.ones(5)}, r"weight has shape \[5\].*\[6\]"),
     "integer logits": ({"input": torch.zeros(2, K).long()}, "logits need a floating dtype"),
     "scalar logits": ({"input": torch.tensor(0.0)}, "logits need a floating dtype"),
@@ -804,23 +777,9 @@ def test_misuse_is_refused_with_its_reason(case: str) -> None:
 
 
 LINEAR_REFUSED = [
-    "positive m",
-    "infinite m",
-    "infinite tensor m",
-    "nan tensor m",
-    "m that fits from the left only",
-    "m with too many axes",
-    "target not active",
-    "class probabilities",
-    "target shape",
-    "empty list",
-    "empty mask",
-    "id too large",
-    "negative tensor id",
-    "boolean list",
-    "float ids",
-    "mask of another size",
-    "reduction",
+    *("positive m", "infinite m", "nan tensor m", "m that fits from the left only"),
+    *("target not active", "class probabilities", "target shape", "empty list", "empty mask"),
+    *("id too large", "tensor id too large", "mask of another batch", "reduction"),
 ]
 
 

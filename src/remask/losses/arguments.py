@@ -227,7 +227,7 @@ def check_shape(name: str, tensor: Tensor, num_classes: int) -> None:
 
 
 def check_labels(labels: Tensor, mask: Tensor | None, num_classes: int, ignore_index: int) -> None:
-    """Refuse a label that is no class, or not in its sample's active set."""
+    """Refuse a label that is out of range, or not in its sample's active set."""
     nearest = labels.clamp(0, num_classes - 1)
     allowed = labels == nearest
     if mask is not None:
@@ -251,7 +251,7 @@ def check_shares(target: Tensor, mask: Tensor) -> None:
 
 
 def refuse_label(wrong: Tensor, ids: Tensor, num_classes: int) -> NoReturn:
-    """Raise for a label that is no class, or outside its active set."""
+    """Raise for a label that is out of range, or outside its active set."""
     if not 0 <= wrong[0] < num_classes:
         raise ValueError(f"target {wrong[0].item()} is not in 0..{num_classes - 1}")
     classes = sorted(set(ids.tolist()))

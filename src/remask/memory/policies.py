@@ -3,12 +3,12 @@
 Balance: every class keeps min(its samples, its fair share) of the slots, a uniform sample of the
 class.
 
-- `ClassBalance` does not know the future (Chrysakis and Moens 2020). While there is room,
+- `ClassBalance` is given one sample at a time (Chrysakis and Moens 2020). While there is room,
   everything is kept. Then a sample of a class that is entirely in memory, and smaller than the
   largest class, replaces a random sample of the largest; any other replaces a sample of its own
   class with the probability of reservoir sampling.
-- `TaskBalance` knows the number of samples of each class in the task, so that a new class gets its
-  share gradually, as in a plain reservoir. On Split-MNIST this is about one point better.
+- `TaskBalance` is given the number of samples of each class in the task, so that a new class gets
+  its share gradually, as in a plain reservoir. On Split-MNIST this is about one point better.
 
 The next decision depends only on the classes in the slots, the samples offered per class and those
 still to come; the random numbers of a sample depend only on its position in the epoch. A plan can
@@ -81,7 +81,7 @@ class _Balance(ABC):
 
 
 class ClassBalance(_Balance):
-    """Does not know the future."""
+    """Balances classes without the sizes of those to come."""
 
     def _losers(self, label: int) -> list[int] | None:
         held = len(self._slots[label])
@@ -99,7 +99,7 @@ class ClassBalance(_Balance):
 
 
 class TaskBalance(_Balance):
-    """Knows the samples of each class that are still to come in the task."""
+    """Balances the classes of a task, given their sizes."""
 
     def __init__(self, classes: Integers, offered: Integers, coming: Integers) -> None:
         super().__init__(classes, offered)

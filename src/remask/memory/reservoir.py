@@ -165,8 +165,8 @@ class Reservoir:
         else:
             first = int(arrived[begin])
             self.count_filled(seen)
-            come = arrived - first if offers else np.zeros_like(arrived)
-            filled = np.clip(self.filled + come, 0, self.capacity)
+            added = arrived - first if offers else np.zeros_like(arrived)
+            filled = np.clip(self.filled + added, 0, self.capacity)
             begins = first if offers else None
             slots = self._balanced_slots(labels.cpu().numpy(), begins, seeds, key)
         size = np.repeat(filled[:-1], draws)

@@ -27,7 +27,7 @@ _AT_ONCE = 128  # rows; each may map a huge page, 2 MB
 
 
 class SampleFileError(RemaskError):
-    """A file of samples that cannot be used; the message says why."""
+    """An unusable file of samples."""
 
 
 class StoredRows(ABC):

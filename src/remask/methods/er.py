@@ -88,10 +88,10 @@ class ERLAS(Method):
     def terms(self, step: Step) -> list[Term]:
         batches = [step.stream, *step.replays]
         labels = torch.cat([batch.labels for batch in batches], dim=1)
-        came = torch.zeros_like(self.counts[:, 0]).scatter_add_(
+        counts = torch.zeros_like(self.counts[:, 0]).scatter_add_(
             1, labels, torch.ones_like(labels, dtype=self.counts.dtype)
         )
-        self.counts.copy_(torch.cat([came.unsqueeze(1), self.counts[:, :-1]], dim=1))
+        self.counts.copy_(torch.cat([counts.unsqueeze(1), self.counts[:, :-1]], dim=1))
         age = torch.arange(self.counts.shape[1], device=self.counts.device)
         recent = (self.counts * (age < self.window.unsqueeze(1)).unsqueeze(2)).sum(1, keepdim=True)
         adjustment = self.tau.view(-1, 1, 1) * recent.clamp(min=1).log()
