@@ -743,6 +743,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"input": torch.zeros(2, 3, 3, 3), "target": torch.zeros(2, 3, 3, 3), "active": [1]},
         "give dim=-1 or dim=1",
     ),
+    "integer probabilities": (
+        {"target": torch.eye(K)[[1, 2]].long()},
+        r"class probabilities need a floating dtype; target is torch.int64",
+    ),
     "boolean targets": ({"target": torch.tensor([True, False])}, "integer class ids; got"),
     "target shape": ({"target": torch.tensor([[1, 2]])}, r"target has shape \[1, 2\].*\[2\]"),
     "empty list": ({"active": []}, "active is empty"),

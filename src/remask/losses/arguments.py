@@ -202,10 +202,13 @@ def as_labels(target: Tensor, shape: Sequence[int]) -> Tensor:
             f"target needs integer class ids; got {_describe(target)}. Class probabilities need "
             "the shape of the logits, and masked_cross_entropy"
         )
+    if target.shape == shape:
+        raise ValueError(f"class probabilities need a floating dtype; target is {target.dtype}")
     if target.shape != shape[:-1]:
+        hint = ". If they are on axis 1, as in torch, give dim=1" if len(shape) > 2 else ""
         raise ValueError(
             f"target has shape {list(target.shape)}; {list(shape)} with classes or features last "
-            f"needs targets {list(shape[:-1])}. If they are on axis 1, as in torch, give dim=1"
+            f"needs targets {list(shape[:-1])}{hint}"
         )
     return target.long()
 

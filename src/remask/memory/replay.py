@@ -75,8 +75,9 @@ class ReplayMemory:
         made = f"ReplayMemory({self.capacity}, {self.policy!r}, seed={self.seed})"
         if not self._slots:
             return f"{made}: empty"
-        classes = len(self.class_counts())
-        return f"{made}: {self._filled} samples of {classes} classes, {kind_of(self._slots)}"
+        count = len(self.class_counts())
+        classes = f"{count} class{'' if count == 1 else 'es'}"
+        return f"{made}: {self._filled} samples of {classes}, {kind_of(self._slots)}"
 
     @torch.no_grad()
     def add(
