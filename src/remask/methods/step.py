@@ -39,7 +39,8 @@ class Joined:
 
     def set_logits(self, logits: Tensor) -> None:
         """Set the logits of all samples, [S, sum of sizes, K]."""
-        self._logits = torch.split(logits, self.sizes, dim=1)
+        alone = len(self.sizes) == 1
+        self._logits = [logits] if alone else torch.split(logits, self.sizes, dim=1)
 
     def logits_of(self, number: int) -> Tensor:
         """Return the logits of one batch; the first call runs the forward pass of all."""
