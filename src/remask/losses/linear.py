@@ -98,7 +98,7 @@ def masked_linear_cross_entropy(
         return masked_cross_entropy(logits, target, active, mask_value, **options)
 
     m = read_mask_value(mask_value, check, allow_positive, shape)
-    rows = _sparse_rows if sparse else _dense_rows
+    rows = _SparseRows.apply if sparse else _rows
     logits = F.linear(features, rows(weight, ids), None if bias is None else rows(bias, ids))
     repeats = read is ids and isinstance(active, Tensor)
     return cross_entropy_of_columns(logits, ids, labels, num_classes, m, repeats, check, **options)
@@ -123,10 +123,5 @@ class _SparseRows(torch.autograd.Function):
         return table_grad, None
 
 
-def _sparse_rows(table: Tensor, ids: Tensor) -> Tensor:
-    rows: Tensor = _SparseRows.apply(table, ids)  # type: ignore[no-untyped-call]
-    return rows
-
-
-def _dense_rows(table: Tensor, ids: Tensor) -> Tensor:
+def _rows(table: Tensor, ids: Tensor) -> Tensor:
     return table.index_select(0, ids)
