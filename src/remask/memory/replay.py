@@ -236,7 +236,8 @@ class ReplayMemory:
         if "logits" in parts:
             stored = self._slots["logits"]
             more = parts["logits"].shape[1] - stored.shape[1]
-            self._slots["logits"] = F.pad(stored, [0, 0] * (stored.ndim - 2) + [0, more])
+            if more:
+                self._slots["logits"] = F.pad(stored, [0, 0] * (stored.ndim - 2) + [0, more])
 
     def _put(self, parts: Parts, slots: Integers) -> None:
         """Copy samples [B] to their slots [B]; the last one in a slot wins."""
