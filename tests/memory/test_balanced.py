@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from remask.memory import EMPTY, Reservoir
+from remask.memory import EMPTY
 from remask.memory.policies import ClassBalance, Integers, task_slots
 from remask.randomness import generator
-from tests.memory.test_reservoir import UNLIKELY, contents, p_value
+from tests.memory.test_reservoir import UNLIKELY, contents, p_value, reservoir
 
 Policy = Literal["streaming", "task by task"]
 POLICIES: list[Policy] = ["streaming", "task by task"]
@@ -162,10 +162,7 @@ def plan_of(
     **changes: Any,
 ) -> Any:  # fmt: skip
     trials = len(labels)
-    memory = Reservoir(
-        trials=trials, capacity=6, input_shape=(), input_type=torch.float32, num_classes=3,
-        stores_logits=False, balanced=True,
-    )  # fmt: skip
+    memory = reservoir(trials=trials, capacity=6, num_classes=3, balanced=True)
     if classes is not None:
         memory.labels = torch.from_numpy(classes).flatten()
     if offered is not None:

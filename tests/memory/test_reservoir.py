@@ -30,13 +30,16 @@ def p_value(counts: Iterable[int], expected: Iterable[float]) -> float:
     return float(torch.special.gammaincc(freedom, torch.tensor(statistic / 2).double()))
 
 
+def reservoir(**changes: Any) -> Reservoir:
+    fields: dict[str, Any] = {"trials": 1, "capacity": 3, "input_shape": (), "num_classes": 1}
+    fields |= {"input_type": torch.float32, "stores_logits": False}
+    return Reservoir(**(fields | changes))
+
+
 def plan(
     sizes: Sequence[int], *, capacity: int = 3, seeds: Sequence[int] = (0,), **changes: Any
 ) -> ReservoirPlan:
-    memory = Reservoir(
-        trials=len(seeds), capacity=capacity, input_shape=(), input_type=torch.float32,
-        num_classes=1, stores_logits=False,
-    )  # fmt: skip
+    memory = reservoir(trials=len(seeds), capacity=capacity)
     labels = torch.zeros(len(seeds), sum(sizes), dtype=torch.int64)
     fields: dict[str, Any] = {"seen": 0, "begin": 0, "draws": 1, "draw_size": 2, "key": (0, 0)}
     return memory.plan(labels, sizes, seeds=seeds, **(fields | changes))
@@ -227,13 +230,8 @@ def test_the_plan_equals_one_sample_at_a_time_over_epochs_and_tasks(
 ) -> None:
     seeds = [3, 8]
     rows = len(seeds) * capacity
-    memory = Reservoir(
-        trials=2,
-        capacity=capacity,
-        input_shape=(1,),
-        input_type=torch.uint8,
-        num_classes=2,
-        stores_logits=False,
+    memory = reservoir(
+        trials=2, capacity=capacity, input_shape=(1,), input_type=torch.uint8, num_classes=2
     )
     slow = [SlowReservoir(capacity) for _ in seeds]
     presented = 0
@@ -259,16 +257,16 @@ def test_the_plan_equals_one_sample_at_a_time_over_epochs_and_tasks(
                         labels=labels,
                         logits=torch.zeros(2, size, 2),
                     )
-                for trial, reservoir in enumerate(slow):
+                for trial, own in enumerate(slow):
                     for i in range(size):
                         label = int(labels[trial * size + i])
-                        reservoir.offer(label, int(drawn[trial][start + i]))
+                        own.offer(label, int(drawn[trial][start + i]))
                 start += size
             presented += count
-            for trial, reservoir in enumerate(slow):
+            for trial, own in enumerate(slow):
                 stored = memory.labels[trial * capacity : (trial + 1) * capacity].tolist()
-                assert stored[: len(reservoir.slots)] == reservoir.slots
-                assert not any(stored[len(reservoir.slots) :])
+                assert stored[: len(own.slots)] == own.slots
+                assert not any(stored[len(own.slots) :])
     assert len(memory.labels) == rows
     assert isinstance(memory.inputs, Tensor)
     filled = memory.labels > 0
@@ -311,26 +309,15 @@ def test_a_trial_has_the_same_plan_alone_and_in_company() -> None:
 def test_an_insertion_copies_input_label_and_logits_to_the_slots_and_nowhere_else(
     stores_logits: bool, input_type: torch.dtype
 ) -> None:
-    memory = Reservoir(
-        trials=2,
-        capacity=2,
-        input_shape=(1, 2),
-        input_type=input_type,
-        num_classes=3,
-        stores_logits=stores_logits,
-    )
+    shape: dict[str, Any] = {"trials": 2, "capacity": 2, "input_shape": (1, 2), "num_classes": 3}
+    memory = reservoir(input_type=input_type, stores_logits=stores_logits, **shape)
     inputs = torch.arange(12, dtype=input_type).reshape(6, 1, 2)
     labels = torch.tensor([10, 11, 12, 13, 14, 15])
     logits = torch.arange(12.0).reshape(2, 2, 3)
     # Trial 0 saw rows 4 and 1, trial 1 rows 0 and 5. Keep the second of trial 0 in its slot 0 and
     # the first of trial 1 in its slot 1 (row 3 of the memory).
-    memory.insert(
-        (torch.tensor([1, 2]), torch.tensor([0, 3])),
-        rows=torch.tensor([4, 1, 0, 5]),
-        inputs=inputs,
-        labels=labels,
-        logits=logits,
-    )
+    kept = torch.tensor([1, 2]), torch.tensor([0, 3])
+    memory.insert(kept, torch.tensor([4, 1, 0, 5]), inputs, labels, logits)
     assert isinstance(memory.inputs, Tensor)
     assert memory.inputs.dtype == input_type
     assert memory.inputs.flatten(1).tolist() == [[2, 3], [0, 0], [0, 0], [0, 1]]
