@@ -1,7 +1,7 @@
 """Starting points for a custom method, net or dataset, as files that work unchanged.
 
-Each is a module of this package, so it is checked like all other code. A copy has the names that
-the user chose.
+Each is a module of this package, so it is linted and tested like all other code. A copy gets the
+name that the user chose.
 """
 
 import importlib.util

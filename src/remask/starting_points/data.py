@@ -13,13 +13,13 @@ from remask.data.user_data import from_dataset
 
 
 def starting_point() -> Benchmark:
-    """Four classes in two tasks: two of them are learnt first, then the others.
+    """Four classes in two tasks of two classes.
 
     Every process calls it, also when a run is resumed, so it must return the same data each time:
     seed its random numbers.
     """
-    # Made-up data; put yours here. Any torch Dataset of (input, label) will do, with labels from 0
-    # on; a fifth of each class is kept for testing, unless `test` is a Dataset, too.
+    # Random data; put yours here: any torch Dataset of (input, label), with labels from 0 on. A
+    # fifth of each class is kept for testing, unless you pass another Dataset as `test`.
     random = torch.Generator().manual_seed(0)
     labels = torch.arange(200) % 4
     inputs = torch.randn(200, 16, generator=random) + labels.view(-1, 1)
@@ -28,5 +28,5 @@ def starting_point() -> Benchmark:
 
     # Or a folder of images, CLASS/NAME.png or .jpg, with `image_folder` of the same module:
     #     image_folder("photos", tasks=[["ant", "bee"], ["cat"]], size=32, name="starting_point")
-    # Or arrays in files, with `arrays`; large ones are mapped into memory, and shared:
+    # Or arrays in files, with `arrays`; large ones are memory-mapped and shared:
     #     arrays(("inputs.npy", "labels.npy"), tasks=2, name="starting_point")

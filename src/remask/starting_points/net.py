@@ -12,8 +12,8 @@ from torch import nn
 def starting_point(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     """A network from inputs [B, *input_shape] to logits [B, num_classes].
 
-    It is written for one model: remask trains several side by side. Its first weights follow from
-    the trial's seed, and so does what it draws in training, such as dropout.
+    Write it for one model; remask trains several side by side. The trial's seed determines the
+    initial weights and the random numbers of training, such as dropout.
     """
     # Images are (channels, height, width), vectors (length,).
     return nn.Sequential(
