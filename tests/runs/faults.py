@@ -7,7 +7,6 @@ one of them fail; it also knows what has been synced, so that it can take away t
 """
 
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -156,17 +155,6 @@ def damaged_versions(data: bytes, bits: tuple[int, ...]) -> Iterator[bytes]:
         for bit in bits:
             yield data[:position] + bytes([data[position] ^ bit]) + data[position + 1 :]
     yield data + b"\0"
-
-
-def flip_a_bit(path: Path, chance: random.Random) -> int:
-    """Change one bit of a file that is not empty; returns the place of its byte."""
-    with path.open("r+b") as file:
-        place = chance.randrange(os.fstat(file.fileno()).st_size)
-        file.seek(place)
-        (byte,) = file.read(1)
-        file.seek(place)
-        file.write(bytes([byte ^ 1 << chance.randrange(8)]))
-    return place
 
 
 def script_environment() -> dict[str, str]:
