@@ -174,12 +174,13 @@ def _is_stale(path: Path, host: str, pid: str) -> bool:
     """Whether the writer of a temporary file is dead; on another host, whether a day has passed."""
     if host == _HOST and int(pid) == os.getpid():
         return path.name not in _writing  # in a container, an earlier process may have had our id
-    if host == _HOST and not _is_running(int(pid)):
+    if host == _HOST and not is_running(int(pid)):
         return True
     return time.time() - path.stat().st_mtime > _DAY
 
 
-def _is_running(pid: int) -> bool:
+def is_running(pid: int) -> bool:
+    """Whether a process of this machine has this id."""
     try:
         os.kill(pid, 0)
     except PermissionError:  # of another user
@@ -271,7 +272,7 @@ def holder_of(path: Path) -> str | None:
     try:
         owner = json.loads(read_limited(_owner_path(path), 1 << 16))
         pid, host, since = int(owner["pid"]), str(owner["host"]), float(owner["since"])
-        if host == _HOST_NAME and not _is_running(pid):  # a dead owner did not remove its file
+        if host == _HOST_NAME and not is_running(pid):  # a dead owner did not remove its file
             return None
         is_here = (pid, host) == (os.getpid(), _HOST_NAME)
         name = "another call in this process" if is_here else f"process {pid} on {host[:100]}"

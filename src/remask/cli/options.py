@@ -24,7 +24,7 @@ Choices = Callable[[Path | None], Iterable[str | tuple[str, str]]]
 Completion = Callable[..., list[tuple[str, str]]]
 _MAX_HASHES, _HASH_DIGITS = 50, 12
 STORE = "The results store. Default: $REMASK_STORE, else `~/.local/share/remask/results.db`."
-_METAVARS = {int: "N", float: "X", str: "NAME", Path: "PATH"}
+_METAVARS = {bool: "", int: "N", float: "X", str: "NAME", Path: "PATH"}
 
 
 def one_of(choices: Choices | Iterable[str], *, several: bool = False) -> Completion:
@@ -152,7 +152,7 @@ def opt(metavar: str, text: str, *names: str, panel: str | None = None, **more: 
 
 def flag(name: str, text: str, panel: str | None = None, **more: Any) -> Any:
     """Return an option without a value."""
-    return typer.Option(name, help=text, rich_help_panel=panel, **more)
+    return typer.Option(name, metavar="", help=text, rich_help_panel=panel, **more)
 
 
 def arg(metavar: str, text: str, **more: Any) -> Any:

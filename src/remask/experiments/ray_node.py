@@ -26,7 +26,7 @@ from remask.errors import MissingPackageError, SettingsError
 from remask.experiments.jobs import Event, Failed, Finished, Job
 from remask.experiments.options import RunOptions
 from remask.experiments.train import run_job
-from remask.files import DurabilityError, make_folder, write_atomically
+from remask.files import DurabilityError, is_running, make_folder, write_atomically
 from remask.machine import StopRequest, keep_freed_memory
 from remask.own_code import find_source, names_own_code
 
@@ -224,7 +224,7 @@ def scratch_folder(code: Mapping[str, bytes]) -> Iterator[Path]:
     The folders of processes that were killed are removed.
     """
     for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}{os.getuid()}-*"):
-        if not Path(f"/proc/{folder.name.split('-')[-2]}").exists():
+        if not is_running(int(folder.name.split("-")[-2])):
             shutil.rmtree(folder, ignore_errors=True)
     prefix = f"{_SCRATCH}{os.getuid()}-{os.getpid()}-"
     with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as made:
