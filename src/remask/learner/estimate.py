@@ -11,7 +11,7 @@ from remask.data.readers import SampleReader
 from remask.learner.data import first_data
 from remask.learner.manifest import DataNote, Manifest
 from remask.learner.model import AT_ONCE, Model
-from remask.learner.results import listed
+from remask.learner.results import counted, listed
 from remask.learner.training import make_stack
 
 _MEASURED_STEPS = 3
@@ -34,7 +34,7 @@ class Estimate:
 
     def __str__(self) -> str:
         new = f" ({len(self.new_classes)} new: {listed(self.new_classes)})" * bool(self.new_classes)
-        lines = [f"{self.samples:,} samples of {len(self.classes)} classes{new}"]
+        lines = [f"{self.samples:,} samples of {counted(len(self.classes), 'class')}{new}"]
         encoded = "" if self.encoder is None else f" and encode them with {self.encoder}"
         lines.append(f"  to read{encoded}: about {self.reading_seconds:.0f} s")
         if self.net is not None:

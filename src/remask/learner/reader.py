@@ -29,7 +29,7 @@ from remask.learner.predictions import (
     find_abstention,
     unknown_test,
 )
-from remask.learner.results import Calibration, Preprocessing, Visit
+from remask.learner.results import Calibration, Preprocessing, Visit, counted
 from remask.learner.samples import HeldOut, measured_on, pooled_of
 from remask.learner.scoring import Rated, make_scorer
 from remask.learner.settings import LearnerError, LearnerSettings, NoHeldOutError
@@ -214,8 +214,9 @@ class LearnerReader:
     def __repr__(self) -> str:
         manifest = self._manifest
         return (
-            f"<Learner {str(self._folder.path)!r}: {len(manifest.known)} classes in "
-            f"{len(manifest.history)} visits, {manifest.settings.net}, {manifest.settings.method}>"
+            f"<Learner {str(self._folder.path)!r}: {counted(len(manifest.known), 'class')} in "
+            f"{counted(len(manifest.history), 'visit')}, {manifest.settings.net}, "
+            f"{manifest.settings.method}>"
         )
 
     def _repr_html_(self) -> str:

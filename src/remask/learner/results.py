@@ -162,12 +162,12 @@ class Visit(Shown, Record):
             return "all its classes were forgotten"
         if self.repeated:
             return f"already learnt on {self.finished[:10]}; nothing changed"
-        learnt, total = [], sum(self.samples.values())
-        if self.new_classes:
-            learnt.append(f"{counted(self.new_classes, 'new ')} ({listed(self.new_classes)})")
-        if again := [name for name in self.samples if name not in self.new_classes]:
-            learnt.append(f"{counted(again, 'known ')} again")
-        parts = [f"learnt {' and '.join(learnt)} from {total} sample{'s' * (total != 1)}"]
+        learnt, new, total = [], len(self.new_classes), sum(self.samples.values())
+        if new:
+            learnt.append(f"{counted(new, 'new class')} ({listed(self.new_classes)})")
+        if again := len(self.samples) - new:
+            learnt.append(f"{counted(again, 'known class')} again")
+        parts = [f"learnt {' and '.join(learnt)} from {counted(total, 'sample')}"]
         if self.lost is not None:
             points = f"{abs(self.lost):.1f} points"
             worst = max(self.before, key=lambda each: self.before[each] - self.accuracy[each])
@@ -232,7 +232,7 @@ class Undone:
 
     def __str__(self) -> str:
         removed = f"; no longer known: {listed(self.removed)}" if self.removed else ""
-        return f"undid {self.visit}: {counted(self.classes)} known{removed}"
+        return f"undid {self.visit}: {counted(len(self.classes), 'class')} known{removed}"
 
 
 @dataclass(frozen=True)
@@ -273,9 +273,10 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
 
 
-def counted(names: Sequence[str], kind: str = "") -> str:
-    """Return `1 class` or `N classes`, with `kind` before the noun."""
-    return f"{len(names)} {kind}class{'es' * (len(names) != 1)}"
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun, such as `1 visit` or `2 classes`."""
+    ending = "es" if noun.endswith("s") else "s"
+    return f"{count} {noun}{ending * (count != 1)}"
 
 
 def percent(value: float | None) -> str:

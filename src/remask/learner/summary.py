@@ -10,7 +10,7 @@ from rich.filesize import decimal
 from remask.files import AnyPath
 from remask.learner.folder import HELD_LABELS, LearnerFolder, memory_of
 from remask.learner.manifest import DataNote
-from remask.learner.results import Calibration, Choice, Shown, listed
+from remask.learner.results import Calibration, Choice, Shown, counted, listed
 from remask.learner.settings import LearnerError, LearnerSettings
 
 
@@ -54,7 +54,7 @@ class Summary(Shown):
 
     def __str__(self) -> str:
         kept, size = (sum(getattr(own, n) for own in self.classes) for n in ("kept", "bytes"))
-        net = self.data.net if self.data else self.settings.net
+        known, net = counted(len(self.classes), "class"), (self.data or self.settings).net
         model = f"net {net}" if self.head == "net" else f"head {self.head}"
         if self.data and self.data.encoder:
             model += f" on {self.data.encoder.name}"
@@ -62,7 +62,7 @@ class Summary(Shown):
         settings = self.settings.model_dump(mode="json", exclude_none=True)
         disk = f"{decimal(self.disk['total'])}, of which samples {decimal(self.disk['samples'])}"
         lines = [
-            f"{self.folder}: {len(self.classes)} classes in {self.visits} visits",
+            f"{self.folder}: {known} in {counted(self.visits, 'visit')}",
             f"  {model}, method {self.settings.method}{inputs}",
             f"  memory: {kept} samples, {decimal(size)} (setting: {self.settings.memory})",
             f"  on disk: {disk}",
