@@ -90,11 +90,6 @@ def test_arrays_and_tensors_are_taken_as_they_are(kind: Any) -> None:
     assert halves.train_inputs.dtype == torch.float32
 
 
-def test_one_array_is_not_taken_for_a_pair() -> None:
-    with pytest.raises(DataError, match=r"give a pair, \(inputs, labels\)"):
-        arrays(INPUTS, tasks=2)  # type: ignore[arg-type]
-
-
 def test_a_pair_of_npy_files_and_a_pair_for_testing(tmp_path: Path) -> None:
     pairs = []
     for part in ("train", "test"):
@@ -132,16 +127,10 @@ def test_labels_may_be_any_numbers_or_names_and_channels_may_be_last(tmp_path: P
     assert ten.tasks == ((1, 0), (3,), (2,))
     np.testing.assert_array_equal(ten.train_labels, LABELS)
     np.testing.assert_array_equal(ten.train_inputs, INPUTS)
+    assert arrays((INPUTS[:, 0], LABELS), tasks=2).input_shape == (1, 2, 2)
     named = arrays((INPUTS, np.array(list("bcda"))[LABELS]), tasks=[["d"], ["a", "c", "b"]])
     assert named.class_names == tuple("abcd")
     assert named.tasks == ((3,), (0, 2, 1))
-
-
-def test_grey_images_get_a_channel_axis_and_vectors_stay_vectors(tmp_path: Path) -> None:
-    grey = arrays(save(tmp_path, inputs=INPUTS[:, 0]), tasks=2)
-    assert grey.input_shape == (1, 2, 2)
-    flat = arrays(save(tmp_path, inputs=INPUTS.reshape(20, -1)), tasks=2)
-    assert flat.input_shape == (12,)
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64, np.float16, ">f4"])
@@ -156,12 +145,6 @@ def test_floats_stay_floats_and_are_seen_as_they_are(
     np.testing.assert_array_equal(benchmark.train_inputs, inputs.astype(np.float32))
     np.testing.assert_array_equal(benchmark.test_inputs, inputs[::5].astype(np.float32))
     assert (benchmark.input_shape, benchmark.scale) == (shape[1:], 1.0)
-
-
-def test_bytes_and_floats_do_not_mix(tmp_path: Path) -> None:
-    path = save(tmp_path, test_inputs=INPUTS[::5] / 255, test_labels=LABELS[::5])
-    with pytest.raises(DataError, match=r"test inputs must be torch\.uint8"):
-        arrays(path, tasks=2)
 
 
 @pytest.mark.parametrize(
@@ -182,6 +165,10 @@ def test_bytes_and_floats_do_not_mix(tmp_path: Path) -> None:
         ({"labels": np.array([object()] * 20)}, "Python objects.*can run any code"),
         ({"inputs": INPUTS[:0], "labels": LABELS[:0]}, "not be empty"),
         ({"test_inputs": INPUTS, "test_labels": LABELS + 1}, "only one of them has 0, 4"),
+        (
+            {"test_inputs": INPUTS[::5] / 255, "test_labels": LABELS[::5]},
+            r"test inputs must be torch\.uint8",
+        ),
     ],
 )
 def test_wrong_arrays_are_refused(
@@ -232,6 +219,8 @@ def test_files_that_are_no_arrays_are_refused(tmp_path: Path) -> None:
             arrays(tmp_path / name, tasks=2)
     with pytest.raises(DataError, match=r"a pair of \.npy files"):
         arrays((tmp_path / "data.npz", tmp_path / "data.npz"), tasks=2)
+    with pytest.raises(DataError, match=r"give a pair, \(inputs, labels\)"):
+        arrays(INPUTS, tasks=2)  # type: ignore[arg-type]
 
 
 # Datasets

@@ -58,7 +58,7 @@ def test_the_exif_orientation_is_applied(tmp_path: Path, kind: str, orientation:
     assert np.array_equal(channels_last(read_one(path)), upright)
 
 
-def test_sixteen_bits_are_scaled_and_not_clipped(tmp_path: Path) -> None:
+def test_sixteen_bits_are_scaled_and_pixels_of_unknown_range_refused(tmp_path: Path) -> None:
     values = (np.arange(64 * 64) * 16).reshape(64, 64).astype(np.uint16)
     for name in ("a.png", "a.tiff"):
         Image.fromarray(values).save(tmp_path / name)
@@ -68,9 +68,6 @@ def test_sixteen_bits_are_scaled_and_not_clipped(tmp_path: Path) -> None:
         assert sample.max() == 255
     colour = read_one(tmp_path / "a.png", InputFormat(shape=(3, 64, 64), dtype="uint8"))
     assert np.array_equal(colour, np.repeat(sample, 3, axis=0))
-
-
-def test_pixels_of_unknown_range_are_refused(tmp_path: Path) -> None:
     Image.fromarray(np.ones((4, 4), dtype=np.float32)).save(tmp_path / "a.tiff")
     with pytest.raises(DataError, match=r"a\.tiff: has 32 bits per pixel.*convert it to 8 or 16"):
         read_one(tmp_path / "a.tiff")
@@ -112,6 +109,7 @@ MODES = {
     "bmp": ("RGB", "L", "1", "P"),
     "gif": ("RGB", "L", "1", "P"),
     "webp": ("RGB",),
+    "avif": ("RGB",) if features.check("avif") else (),
 }
 
 
@@ -280,16 +278,12 @@ def test_other_files_are_ignored_and_counted(tmp_path: Path) -> None:
     )
     assert source.skipped.unreadable_line == ""
     assert len(list(source.samples(source.format()))) == 1
-
-
-def test_paths_with_labels_are_image_files(tmp_path: Path) -> None:
-    for name in "ab":
-        Image.new("L", (8, 8)).save(tmp_path / f"{name}.png")
-    source = read([tmp_path / "a.png", tmp_path / "b.png"], ["x", "y"], labelled=True)
+    photo = tmp_path / "a" / "photo.PNG"
+    source = read([photo, photo], ["x", "y"], labelled=True)
     assert source.names == ["x", "y"]
     assert len(list(source.samples(source.format()))) == 2
     with pytest.raises(DataError, match="2 image files but 1 labels"):
-        read([tmp_path / "a.png", tmp_path / "b.png"], ["x"], labelled=True)
+        read([photo, photo], ["x"], labelled=True)
 
 
 HEIC = b"\x00\x00\x00\x18ftypheic\x00\x00\x00\x00mif1heic" + bytes(64)
@@ -307,14 +301,6 @@ def test_heic_and_avif_without_a_decoder_say_what_to_do(
     (tmp_path / "a.avif").write_bytes(AVIF)
     with pytest.raises(DataError, match="an AVIF image: convert it to JPEG, or run `pip"):
         read_one(tmp_path / "a.avif")
-
-
-@pytest.mark.skipif(not features.check("avif"), reason="this Pillow has no AVIF")
-def test_avif_is_read_where_pillow_can(tmp_path: Path) -> None:
-    image = photograph()
-    Image.fromarray(image).save(tmp_path / "a.avif", quality=95)
-    difference = channels_last(read_one(tmp_path / "a.avif")).astype(int) - image
-    assert np.abs(difference).mean() < 3
 
 
 def test_damaged_exif_data_do_not_matter(tmp_path: Path) -> None:

@@ -143,17 +143,6 @@ def test_temporaries_of_the_dead_are_removed_and_those_of_the_living_are_not(
     assert {path.name for path in tmp_path.iterdir()} == {n for n, stays in names.items() if stays}
 
 
-def test_the_temporaries_are_named_as_the_removal_expects(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names: list[str] = []
-    monkeypatch.setattr(files, "_rename", lambda source, _: names.append(source.name))
-    write_atomically(tmp_path / "checkpoint", b"")
-    match = files._TEMPORARY.fullmatch(names[0])
-    assert match is not None
-    assert match.groups() == (files._HOST, str(os.getpid()))
-
-
 def test_an_output_replaces_a_file_and_keeps_its_mode_and_the_link_to_it(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"old")
     (tmp_path / "file").chmod(0o640)

@@ -86,12 +86,14 @@ def test_parquet_has_the_columns_of_csv_with_their_types(tmp_path: Path) -> None
     assert kinds == {"error": "string", "diverged_at": "int64", "lr": "double"}
 
 
-def test_parquet_without_pyarrow_says_what_to_install(
+def test_a_missing_package_and_an_unknown_format_say_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(StoreError, match=r"pip install pyarrow"):
         export([trial(40, 90)], "parquet", tmp_path / "results.parquet")
+    with pytest.raises(UnknownNameError, match="unknown format 'jsno'; did you mean 'json'"):
+        export([], "jsno", tmp_path / "results.json")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -134,12 +136,6 @@ def test_latex_escapes_names_and_has_validation_where_data_was_held_out() -> Non
 
 
 # Files
-
-
-def test_an_unknown_format_suggests_the_nearest(tmp_path: Path) -> None:
-    with pytest.raises(UnknownNameError, match="unknown format 'jsno'; did you mean 'json'"):
-        export([], "jsno", tmp_path / "results.json")
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if name != "parquet"])

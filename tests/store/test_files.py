@@ -71,17 +71,13 @@ def test_opening_makes_the_file_and_its_folders(tmp_path: Path) -> None:
     assert filled(path).is_file()
     with Store(path, create=False) as store:
         assert store.count() == 5
-    assert list(path.parent.iterdir()) == [path]
-
-
-def test_commits_wait_for_the_disk_and_readers_do_not_wait_for_writers(tmp_path: Path) -> None:
-    with Store(tmp_path / "results.db") as store:
+        # Commits wait for the disk, and readers do not wait for writers.
         asked = [
             store._connection.execute(f"PRAGMA {name}").fetchone()[0]
             for name in ("journal_mode", "synchronous", "busy_timeout")
         ]
-    full = 2
-    assert asked == ["wal", full, 30_000]
+        assert asked == ["wal", 2, 30_000]  # 2: full
+    assert list(path.parent.iterdir()) == [path]
 
 
 _KILLED_WHILE_CREATING = """
@@ -306,10 +302,8 @@ def test_a_full_disk_loses_nothing_that_was_stored(tmp_path: Path) -> None:
 
 def test_a_store_locked_by_another_writer_says_so_and_works_again_later(tmp_path: Path) -> None:
     path = filled(tmp_path / "results.db")
-    with (
-        closing(sqlite3.connect(path, isolation_level=None)) as other,
-        Store(path, timeout=0.05) as store,
-    ):
+    other = sqlite3.connect(path, isolation_level=None)
+    with closing(other), Store(path, timeout=0.05) as store:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match="is locked: another process has been writing"):
             store.add(make_record(make_config(seed=9)))

@@ -1,6 +1,5 @@
 """Merging stores: all or none, and the other one is only read."""
 
-import hashlib
 import shutil
 import sqlite3
 from pathlib import Path
@@ -9,7 +8,7 @@ import pytest
 
 from remask.store import Store, StoreError, merge
 from tests.command_line import CommandLine
-from tests.store.store_samples import make_config, make_record
+from tests.store.store_samples import contents, make_config, make_record
 
 WORSE = [[50.0, float("nan")], [10.0, 20.0]]
 
@@ -18,10 +17,6 @@ def _store(path: Path, *records: object) -> Path:
     with Store(path) as store:
         store.add_all(records)  # type: ignore[arg-type]
     return path
-
-
-def _contents(folder: Path) -> dict[str, str]:
-    return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in folder.iterdir()}
 
 
 @pytest.fixture
@@ -38,13 +33,13 @@ def test_new_trials_are_added_and_equal_ones_stay_and_the_other_store_is_only_re
     tmp_path: Path, other: Path
 ) -> None:
     path = _store(tmp_path / "a.db", *(make_record(make_config(seed=seed)) for seed in (0, 1)))
-    before = _contents(other.parent)
+    before = contents(other.parent)
     with Store(path) as store:
         merged = merge(store, other)
         assert (merged.read, merged.new, merged.replaced, merged.kept) == (2, 1, 0, 0)
         assert [(r.seed, r.seconds) for r in store.records()] == [(0, 12.5), (1, 12.5), (2, 99.0)]
         assert merge(store, other).new == 0
-    assert _contents(other.parent) == before
+    assert contents(other.parent) == before
 
 
 @pytest.mark.parametrize(("prefer", "accuracy"), [("ours", 99.0), ("theirs", 50.0)])
