@@ -11,7 +11,7 @@ import pytest
 
 from remask.reports.tables import results_table
 from remask.store import Cell, Spread, Store, TrialRecord, scores, summarise
-from remask.store.cells import SCORES, Spreads, cell_labels, spread, summary_of
+from remask.store.cells import SCORES, cell_labels, spread, spreads, summary_of
 from tests.store.store_samples import (
     NAN,
     diverged,
@@ -70,7 +70,7 @@ def test_scores_are_all_metrics_in_both_settings() -> None:
 @pytest.mark.parametrize("trials", [1, 2, 3, 8, 10, 127, 129, 1000])
 def test_means_and_deviations_of_many_columns_have_the_bits_of_numpy(trials: int) -> None:
     values = np.random.default_rng(trials).uniform(0, 100, (trials, 29))
-    for found, column in zip(Spreads(values).values(), values.T.tolist(), strict=True):
+    for found, column in zip(spreads(values), values.T.tolist(), strict=True):
         assert found == Spread(float(np.mean(column)), float(np.std(column)), trials)
         assert found == spread(column)
 

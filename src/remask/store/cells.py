@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from operator import attrgetter
@@ -34,7 +34,6 @@ SCORES = (
 """The names of all metrics: `class_il_A_T` and so on for the test set, `validation_class_il_A_T`
 and so on for held-out training data, `class_il_min_ACC` and so on for curves, and the calibration
 error."""
-_PLACES = {name: place for place, name in enumerate(SCORES)}
 COSTS = ("seconds", "flops", "memory_bytes")
 """The costs of a trial, by the names of its record's fields."""
 
@@ -86,37 +85,20 @@ def scores(record: TrialRecord) -> dict[str, float]:
 
 def spread(values: Iterable[float]) -> Spread:
     """The mean and population standard deviation; NaN if there are no values."""
-    found = np.array(list(values), np.float64)
-    (mean,), (std,) = _moments(found[:, None])
-    return Spread(float(mean), float(std), len(found))
+    (found,) = spreads(np.array(list(values), np.float64)[:, None])
+    return found
 
 
-def _moments(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Means and population standard deviations over trials, [trials, N] -> [N] each."""
+def spreads(values: NDArray[np.float64]) -> list[Spread]:
+    """The mean and population standard deviation over trials, [trials, N] -> N of them."""
+    trials = len(values)
     # NumPy adds up contiguous rows as it adds up one row alone: the same bits.
     rows = np.ascontiguousarray(values.T)
     with np.errstate(invalid="ignore"):  # 0 / 0 without trials
-        means = np.add.reduce(rows, axis=1) / len(values)  # much faster than `mean` and `std`
+        means = np.add.reduce(rows, axis=1) / trials  # much faster than `mean` and `std`
         rest = rows - means[:, None]
-        return means, np.sqrt(np.add.reduce(rest * rest, axis=1) / len(values))
-
-
-class Spreads(Mapping[str, Spread]):
-    """The spread of each metric, from the metrics of trials [trials, SCORES]."""
-
-    def __init__(self, scores: NDArray[np.float64]) -> None:
-        self._means, self._stds = _moments(scores)
-        self._trials = len(scores)
-
-    def __getitem__(self, metric: str) -> Spread:
-        place = _PLACES[metric]
-        return Spread(float(self._means[place]), float(self._stds[place]), self._trials)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(SCORES)
-
-    def __len__(self) -> int:
-        return len(SCORES)
+        stds = np.sqrt(np.add.reduce(rest * rest, axis=1) / trials)
+    return [Spread(*each, trials) for each in zip(means.tolist(), stds.tolist(), strict=True)]
 
 
 class TrialSummary(NamedTuple):
@@ -226,7 +208,7 @@ class Cell:
         """The number of finished trials."""
         return len(self._finished)
 
-    @cached_property
+    @property
     def ended(self) -> Counter[str]:
         """The number of trials with each status."""
         return Counter(trial.status for trial in self.summaries)
@@ -259,13 +241,13 @@ class Cell:
 
     def values(self, metric: str) -> list[float]:
         """A metric of each finished trial, by seed; NaN where it is not defined."""
-        column: list[float] = _unpack(self._finished)[:, _PLACES[metric]].tolist()
+        column: list[float] = _unpack(self._finished)[:, SCORES.index(metric)].tolist()
         return column
 
     @cached_property
-    def spreads(self) -> Mapping[str, Spread]:
+    def spreads(self) -> dict[str, Spread]:
         """Every metric by name; NaN where none was measured."""
-        return Spreads(_unpack(self._finished))
+        return dict(zip(SCORES, spreads(_unpack(self._finished)), strict=True))
 
     @cached_property
     def costs(self) -> dict[str, Spread]:
@@ -303,7 +285,12 @@ def summarise(trials: Iterable[TrialRecord | TrialSummary]) -> list[Cell]:
     groups = grouped(summaries, lambda trial: trial.cell)
     by_config = {cell_config(cell): group for cell, group in groups.items()}
     configs = sorted(by_config, key=_order)
-    titles = {config: _own_title(group) for config, group in by_config.items()}
+    # That of the latest trial that has one: a failed one has none.
+    titles = {
+        config: max((trial.created, trial.title) for trial in group if trial.title)[1]
+        for config, group in by_config.items()
+        if any(trial.title for trial in group)
+    }
     return [
         Cell(
             config,
@@ -334,12 +321,6 @@ def _versions(trials: Sequence[TrialSummary]) -> list[tuple[str, list[TrialSumma
     ]
 
 
-def _own_title(trials: Iterable[TrialSummary]) -> str | None:
-    """The title in the latest trial that has one: a failed one has none."""
-    titled = [trial for trial in trials if trial.title is not None]
-    return max(titled, key=attrgetter("created")).title if titled else None
-
-
 def cell_labels(
     configs: Sequence[TrialConfig], titles: Mapping[TrialConfig, str | None] | None = None
 ) -> list[str]:
@@ -347,19 +328,19 @@ def cell_labels(
 
     `titles` are those of custom methods.
     """
-    differing: dict[tuple[object, ...], tuple[dict[str, object], set[str]]] = {}
     settings = [{**vars(config), **dict(config.weights)} for config in configs]
     for own in settings:
         del own["weights"]
-        shown = tuple(own[name] for name in _SHOWN)
-        first, names = differing.setdefault(shown, (own, set()))
-        names |= {name for name, _ in own.items() ^ first.items()}
+    groups = grouped(settings, lambda own: tuple(own[name] for name in _SHOWN))
+    differing = {
+        shown: {name for own in group for name, _ in own.items() ^ group[0].items()}
+        for shown, group in groups.items()
+    }
     labels = []
     for config, own in zip(configs, settings, strict=True):
-        _, names = differing[tuple(own[name] for name in _SHOWN)]
+        names = differing[tuple(own[name] for name in _SHOWN)]
         system = system_name(config.method, config.mask, (titles or {}).get(config))
-        parts = (f"{name}={value}" for name, value in own.items() if name in names)
-        labels.append(", ".join([system, *parts]))
+        labels.append(", ".join([system, *(f"{n}={v}" for n, v in own.items() if n in names)]))
     return labels
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from remask.reports.comparison import ComparedCell
 from remask.reports.measures import alike_but_mask, system_order
-from remask.store.cells import Cell, Spread, grouped, spread
+from remask.store.cells import Cell, Spread, grouped, spreads
 
 _LIGHT = ["#0067a5", "#c24e00", "#007f5c", "#a9447f", "#946200", "#3d3d3d", "#6a51a3"]
 _DARK = ["#56b4e9", "#ff8f4d", "#2fc79c", "#e79cc9", "#f0b429", "#d9d9d9", "#b9a6ee"]
@@ -245,7 +245,7 @@ class Systems:
     ) -> Mark:
         """A line of a cell from the values of its trials, [S, places], from place `first` on."""
         places = range(first, first + values.shape[1])
-        means = heights([*map(spread, values.T)])
+        means = heights(spreads(values))
         return self.mark(kind, name, [cell], places, note=note, **means)
 
 
