@@ -29,7 +29,7 @@ from remask.reports.comparison import (
 from remask.reports.tables import PlainTable
 from remask.reports.tables import write_aligned as write
 from remask.store import Cell, Spread, Store, export, read_export, summarise
-from remask.store.cells import spread
+from remask.store.cells import spread, write_spread
 
 ROOT = Path(__file__).parents[1]
 PAPER = ROOT / "docs" / "data" / "split-mnist.json"
@@ -180,20 +180,16 @@ def online_table(experiment: str) -> str:
             found = [spreads[m] for m in ("class_il_A_T", "class_il_F_T", "task_il_A_T")]
             published = "-"
             if figure := cell.figures.get("class_il_A_T"):
-                published = f"{figure.published.mean:.2f} ±{figure.published.std:.2f}"
+                published = write_spread(figure.published)
                 published += f", {figure.verdict}" * (cell.ours.trials > 2)
             elif cell.paper.mask is None and cell.paper.method in _IN_AN_APPENDIX:
                 published = f"{_IN_AN_APPENDIX[cell.paper.method][cell.paper.share]:.1f}"
             label, trials = cell.label.replace(", online", ""), str(cell.ours.trials)
             rows.append(
-                [label, str(cell.paper.buffer), trials, *map(_with_deviation, found), published]
+                [label, str(cell.paper.buffer), trials, *map(write_spread, found), published]
             )
     names = ["method", "buffer", "trials", "A_T", "F_T", "Task-IL A_T", "published A_T"]
     return PlainTable(names, rows, left=("method",)).markdown()
-
-
-def _with_deviation(found: Spread) -> str:
-    return f"{found.mean:.2f}" + (f" ±{found.std:.2f}" if found.trials > 1 else "")
 
 
 _PUBLISHED_FASHION = {  # Buzzega et al. 2020, Rethinking Experience Replay, table I
@@ -249,7 +245,7 @@ def features_table() -> str:
             _photographs("my_features:features", method=method, mask=mask, buffer=str(size))
             for size in buffers
         ]
-        figures = [_with_deviation(each) for each in found]
+        figures = [write_spread(each) for each in found]
         rows.append([name, *(figures if len(figures) > 1 else ["", *figures])])
     names = ["", "200 samples", "equal bytes"]
     return PlainTable(names, rows, left=("",)).markdown()

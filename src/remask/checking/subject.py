@@ -13,7 +13,7 @@ from remask.data.benchmark import Benchmark, load_benchmark, resplit
 from remask.engine import Position, TrialStack
 from remask.errors import MethodError, describe_errors
 from remask.methods import Method, find_method
-from remask.nets.builders import NETS, NetBuilder
+from remask.nets.builders import NetBuilder
 
 _SAMPLES_PER_CLASS = 12
 _STEPS_PER_TASK = 6
@@ -53,9 +53,7 @@ class Subject:
             self.benchmark = resplit(benchmark, limit=_SAMPLES_PER_CLASS)
         self.inputs = self.benchmark.test_inputs[:50] * self.benchmark.scale
         name = method if isinstance(method, str) else method.name or method.__name__
-        net_name = net if isinstance(net, str) else getattr(net, "__name__", "own-net")
-        if not isinstance(net, str) and NETS.get(net_name, net) is not net:
-            net_name = f"own-{net_name}"
+        net_name = net if isinstance(net, str) else "own-net"
         try:
             self.configs = list(self._short_configs(name, net_name))
         except ValidationError as error:
