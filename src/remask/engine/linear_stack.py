@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from remask.config import Precision
 from remask.engine.module_stack import ModuleStack
-from remask.losses import cross_entropy_and_slope
+from remask.losses import cross_entropy_and_slope, mse_and_slope
 from remask.nets.stacked import (
     Gradients,
     LossGradients,
@@ -187,6 +187,16 @@ class LinearStack(StackedNet):
     @override
     def name_draws(self, *key: int) -> None:
         """Do nothing: its layers draw no random numbers."""
+
+    @override
+    @torch.no_grad()
+    def gradients_of_change(
+        self, inputs: Tensor, gradients: Gradients, lr: Tensor, weight: Tensor
+    ) -> LossGradients:
+        trace = self.trace(inputs)
+        after = self(inputs, self.moved(gradients, lr))
+        _, slope = mse_and_slope(trace.logits, after, weight)
+        return self.trace_gradients(trace, slope)
 
     @override
     @torch.no_grad()

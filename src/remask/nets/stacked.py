@@ -29,8 +29,9 @@ class LossGradients(dict[str, Tensor]):
     def add(self, other: Mapping[str, Tensor], shares: Tensor | None = None) -> None:
         """Add those of another loss, times one share per trial [S] if given."""
         for name, more in other.items():
-            scaled = more if shares is None else more * per_trial(shares, more)
-            self[name] = self[name] + scaled if name in self else scaled.clone()
+            own = self[name] if name in self else torch.zeros_like(more)
+            shared = own.new_ones(()) if shares is None else per_trial(shares, more)
+            self[name] = torch.addcmul(own, more, shared)
 
 
 class SampleGradients(ABC):
@@ -52,11 +53,11 @@ def per_trial(values: Tensor, like: Tensor) -> Tensor:
 
 def inner(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Tensor:
     """The inner products of each trial's gradients: [S]."""
-    # Trial by trial, as in `trial_sums`, and because one trial's products fit in the cache.
-    products = [
-        torch.stack([(a * b).sum() for a, b in zip(own, other[name], strict=True)])
-        for name, own in one.items()
-    ]
+    products = []
+    for name, own in one.items():
+        pairs = zip(own.flatten(1), other[name].flatten(1), strict=True)
+        # Trial by trial and aligned, as in `trial_products`.
+        products.append(torch.stack([torch.dot(aligned(a), aligned(b)) for a, b in pairs]))
     return reduce(torch.add, products)
 
 
@@ -211,7 +212,7 @@ class StackedNet(ABC):
         }
 
     def gradients_of_change(
-        self, inputs: Tensor, gradients: LossGradients, lr: Tensor, weight: Tensor
+        self, inputs: Tensor, gradients: Gradients, lr: Tensor, weight: Tensor
     ) -> LossGradients:
         """The gradients of weight [S] * mean squared change of logits, in training.
 
