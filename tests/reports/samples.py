@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +28,12 @@ def report_data(
         "running": [],
         **parts,
     }
+
+
+def embedded(page: str) -> Any:
+    """The data of a page."""
+    (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
+    return json.loads(data)
 
 
 def trials(accuracies: Sequence[float], forgetting: float = 0.0, **settings: Any) -> list[Any]:

@@ -1,9 +1,7 @@
 """The history of a learner as tables, a figure and a page."""
 
-import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,6 +17,7 @@ from remask.reports.history import (
     visits_table,
     write_history,
 )
+from tests.reports.samples import embedded
 
 
 def _visit(name: str, accuracy: dict[str, float], new: tuple[str, ...] = ()) -> Visit:
@@ -102,17 +101,12 @@ def test_a_file_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def _data(page: str) -> Any:
-    (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page)
-    return json.loads(data)
-
-
 def test_the_page_holds_everything_and_a_name_cannot_end_its_script() -> None:
     hostile = "</script><b>{{style}}"
     page = history_html(hostile, [_visit(hostile, {hostile: 12.5}, (hostile,))])
     assert "</script><b>" not in page
-    assert _data(page)["title"] == hostile
-    assert _data(page)["visits"][0]["accuracy"] == {hostile: 12.5}
+    assert embedded(page)["title"] == hostile
+    assert embedded(page)["visits"][0]["accuracy"] == {hostile: 12.5}
     assert "<title>&lt;/script&gt;&lt;b&gt;{{style}}</title>" in page  # a name stays a name
     assert not re.search(r"https?://", page)
 
@@ -124,8 +118,8 @@ def test_the_page_has_memory_calibration_and_confusions() -> None:
         abstain=[Abstention(0.9, 0.63, 0.81, 1.0, 4), Abstention(0.99, None, 0.0, 0.9, 4)],
         confusion={"ant": {"ant": 3, "bee": 1}},
     )
-    read = _data(history_html("pets", VISITS, now))["now"]
+    read = embedded(history_html("pets", VISITS, now))["now"]
     assert [(each["name"], each["kept"]) for each in read["memory"]] == [("ant", 9)]
     assert [each["confidence"] for each in read["abstain"]] == [0.63, None]
     assert read["confusion"] == {"ant": {"ant": 3, "bee": 1}}
-    assert _data(history_html("pets", VISITS))["now"] is None
+    assert embedded(history_html("pets", VISITS))["now"] is None

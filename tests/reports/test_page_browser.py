@@ -25,7 +25,7 @@ from tests.reports.test_history import VISITS
 from tests.store.store_samples import make_config, make_record
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page
+    from playwright.sync_api import BrowserContext, Page
 
 sync_api = pytest.importorskip("playwright.sync_api")
 
@@ -52,19 +52,14 @@ Open = Callable[..., "Page"]
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator["Browser"]:
+def context() -> Iterator["BrowserContext"]:
+    """One for all tests, since it is slow to create."""
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=_ARGUMENTS)
-        yield browser
+        context = browser.new_context(reduced_motion="reduce")
+        context.set_default_timeout(30_000)  # only failures take long
+        yield context
         browser.close()
-
-
-@pytest.fixture(scope="session")
-def context(browser: "Browser") -> "BrowserContext":
-    """One for all tests, since it is slow to create."""
-    context = browser.new_context(reduced_motion="reduce")
-    context.set_default_timeout(30_000)  # only failures take long
-    return context
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """`remask report`: the page, the figures and --watch."""
 
-import json
-import re
 import signal
 import time
 from pathlib import Path
@@ -13,6 +11,7 @@ from remask.experiments.configs import trial_configs
 from remask.papers.experiments import experiment_cells
 from remask.store import Store, StoreError
 from tests.command_line import CommandLine, start
+from tests.reports.samples import embedded
 from tests.store.store_samples import (
     contents,
     diverged,
@@ -24,13 +23,8 @@ from tests.store.store_samples import (
 )
 
 
-def data_of(page: Path) -> dict[str, Any]:
-    found = re.search(
-        r'<script type="application/json"[^>]*>(.*?)</script>', page.read_text(), re.S
-    )
-    assert found
-    data: dict[str, Any] = json.loads(found[1])
-    return data
+def data_of(page: Path) -> Any:
+    return embedded(page.read_text("utf-8"))
 
 
 def _labels(page: Path) -> set[str]:
