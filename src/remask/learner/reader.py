@@ -18,7 +18,7 @@ from remask.data.user_data import Data, read
 from remask.errors import DataError
 from remask.files import AnyPath
 from remask.learner.evaluation import Evaluation, evaluate
-from remask.learner.folder import LearnerFolder, memory_of
+from remask.learner.folder import LearnerFolder, Tensors, memory_of
 from remask.learner.manifest import Manifest
 from remask.learner.model import AT_ONCE, Model
 from remask.learner.predictions import (
@@ -47,9 +47,9 @@ class Predictor:
 
     def __init__(self, folder: LearnerFolder, model: Model) -> None:
         """Read the state. Raises LearnerError."""
-        self._folder, self._manifest, self._state = folder, folder.manifest, folder.read_state()
+        self._folder, self._manifest = folder, folder.manifest
         self.generation = self._manifest.generation
-        self.scorer = make_scorer(self._manifest, self._state, model)
+        self.scorer = make_scorer(self._manifest, folder.read_state(), model)
 
     def scores(self, batches: Iterable[Tensor], *, features: bool) -> tuple[Tensor, Tensor]:
         """Compute scores [n, C] of samples as they are kept, and if asked features [n, D]."""
@@ -71,14 +71,14 @@ class Predictor:
     @cached_property
     def novelty(self) -> tuple[Novelty, Tensor]:
         """What measures distances from known classes, and those of held-out samples [n]."""
-        held, stats = self._held_out, pooled_of(self._state)
-        novelty = Novelty(stats or self._memory_statistics(held))
+        held, state = self._held_out, self._folder.read_state()
+        novelty = Novelty(pooled_of(state) or self._memory_statistics(held, state))
         _, features = self.scores(held.batches(), features=True)
         return novelty, novelty.distances(features)
 
     @cached_property
     def _held_out(self) -> HeldOut:
-        held = HeldOut.of(self._state, self._folder.samples())
+        held = HeldOut.of(self._folder.read_state(), self._folder.samples())
         held = measured_on(self._folder, self._manifest, held).known_to(self._manifest)
         if not len(held):
             raise NoHeldOutError(
@@ -87,8 +87,8 @@ class Predictor:
             )
         return held
 
-    def _memory_statistics(self, held: HeldOut) -> ClassStatistics:
-        sources, labels = memory_of(self._state)
+    def _memory_statistics(self, held: HeldOut, state: Tensors) -> ClassStatistics:
+        sources, labels = memory_of(state)
         if not len(labels):
             raise LearnerError(
                 f"unknown samples cannot be found: the method {self._manifest.settings.method!r} "
