@@ -8,9 +8,10 @@ import numpy as np
 import torch
 
 from remask.data.readers import SampleReader
+from remask.encoders.encoder import CHUNK
 from remask.learner.data import first_data
 from remask.learner.manifest import DataNote, Manifest
-from remask.learner.model import AT_ONCE, Model
+from remask.learner.model import Model
 from remask.learner.results import counted, listed
 from remask.learner.training import make_stack
 
@@ -49,7 +50,7 @@ def estimate(manifest: Manifest, model: Model, source: SampleReader) -> Estimate
     if features is not None and not data.inputs.is_text:  # the first pass allocates
         features.encode([np.zeros(data.inputs.shape, data.inputs.dtype)] * 2)
     began = time.monotonic()
-    group = list(islice(source.samples(data.inputs), AT_ONCE))
+    group = list(islice(source.samples(data.inputs), CHUNK))
     if features is not None:
         features.encode(group)
     per_sample = (time.monotonic() - began) / len(group)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from remask.data.readers import InputFormat
-from remask.encoders.encoder import Encoder
+from remask.encoders.encoder import CHUNK, Encoder
 from remask.encoders.finding import find_encoder
 from remask.errors import SettingsError
 from remask.learner.manifest import DataNote
@@ -31,8 +31,6 @@ from remask.own_code import names_own_code
 
 NetGiven = str | nn.Module | NetBuilder
 EncoderGiven = str | nn.Module
-AT_ONCE = 64
-"""Inputs per forward pass of an encoder."""
 _LIBRARIES = ("timm:", "torchvision:", "hf:")
 _NO_HEAD = (
     "the last layer of the net must be an nn.Linear, which becomes the head that grows; or give "
@@ -167,8 +165,8 @@ class Features(nn.Module):
         if self.encoder.kind == "text":
             return self._scaled(self.encoder.encode([str(text) for text in samples], done))
         parts = []
-        for start in range(0, len(samples), AT_ONCE):
-            chunk = torch.from_numpy(np.stack(samples[start : start + AT_ONCE]))
+        for start in range(0, len(samples), CHUNK):
+            chunk = torch.from_numpy(np.stack(samples[start : start + CHUNK]))
             form = torch.channels_last if chunk.ndim == 4 else torch.contiguous_format
             found = self(chunk.to(self.encoder.device, memory_format=form))
             parts.append(found.to("cpu", torch.float32))

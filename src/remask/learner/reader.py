@@ -15,12 +15,13 @@ from torch import Tensor, nn
 
 from remask.data.readers import Labels, SampleReader, Skipped, UnreadableImageWarning
 from remask.data.user_data import Data, read
+from remask.encoders.encoder import CHUNK
 from remask.errors import DataError
 from remask.files import AnyPath
 from remask.learner.evaluation import Evaluation, evaluate
 from remask.learner.folder import LearnerFolder, Tensors, memory_of
 from remask.learner.manifest import Manifest
-from remask.learner.model import AT_ONCE, Model
+from remask.learner.model import Model
 from remask.learner.predictions import (
     Abstention,
     Novelty,
@@ -59,7 +60,7 @@ class Predictor:
         """Read samples as they would be kept: features, or inputs."""
         encoder = self.scorer.features
         samples = source.samples(self._manifest.data_note.inputs)
-        while group := list(islice(samples, AT_ONCE)):
+        while group := list(islice(samples, CHUNK)):
             yield torch.from_numpy(np.stack(group)) if encoder is None else encoder.encode(group)
 
     @cached_property
