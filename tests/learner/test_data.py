@@ -5,15 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
-from torch.utils.data import TensorDataset
 
 from remask.data.readers import UnreadableImageWarning
 from remask.learner import Learner, LearnerError
 from tests.learner.samples import bits, blobs, create, taught
-
-OTHER_LAYOUTS = ("NHW", "NCHW", "tensor", "pairs", "bf16")
 
 
 def write_folder(folder: Path, names: list[str], each: int = 12, **changes: Any) -> Path:
@@ -63,32 +59,6 @@ def test_images_of_any_size_and_colour_are_converted(tmp_path: Path) -> None:
     assert learner.preprocessing.input_shape == (3, 10, 12)
     with pytest.raises(LearnerError, match="takes 3 channels of 10 x 12"):
         learner.predict(blobs(["owl"], shape=(3, 8, 8))[0])
-
-
-@pytest.mark.parametrize(
-    "layout",
-    ["NHWC", "dataset", *(pytest.param(n, marks=pytest.mark.slow) for n in OTHER_LAYOUTS)],
-)
-def test_arrays_of_every_layout_are_learnt_alike(tmp_path: Path, layout: str) -> None:
-    channels = 3 if layout == "NHWC" else 1
-    inputs, labels = blobs(["0", "1"], shape=(channels, 6, 6))
-    numbers = torch.tensor([int(name) for name in labels])
-    pairs = list(zip(torch.from_numpy(inputs), numbers, strict=True))
-    given: dict[str, tuple[Any, ...]] = {
-        "NHW": (inputs[:, 0], labels),
-        "NCHW": (inputs, numbers),
-        "NHWC": (inputs.transpose(0, 2, 3, 1), np.array(labels)),
-        "tensor": (torch.from_numpy(inputs), labels),
-        "dataset": (TensorDataset(torch.from_numpy(inputs), numbers),),
-        "pairs": (iter(pairs),),
-        "bf16": (torch.from_numpy(inputs).to(torch.bfloat16), labels),
-    }
-    learner, plain = create(tmp_path / "a"), create(tmp_path / "b")
-    learner.learn(*given[layout], name="v")
-    plain.learn(inputs, labels, name="v")
-    assert learner.classes == ("0", "1")
-    if layout != "bf16":
-        assert learner.predict(inputs) == plain.predict(inputs)
 
 
 @pytest.mark.slow

@@ -291,14 +291,3 @@ def test_a_head_grows_with_the_classes(tmp_path: Path, method: str) -> None:
     assert outputs == [10, 12, 21, 22]  # the settings were published for ten
     inputs = blobs(SECOND, each=2, seed=5)[0]
     assert Learner.open(path).predict(inputs, top=22) == learner.predict(inputs, top=22)
-
-
-def test_growing_does_not_change_the_scores_of_known_classes(tmp_path: Path) -> None:
-    learner = create(tmp_path / "a", memory=100, lr=1e-30, epochs=1)
-    learner.learn(*blobs(FIRST, each=12), name="first")
-    seen = torch.from_numpy(blobs(FIRST, each=3, seed=5)[0]) / 255
-    before = learner._predictor().scorer.net(seen)[:, :12]
-    learner.learn(*blobs(SECOND, each=12, seed=1), name="second")
-    after = learner._predictor().scorer.net(seen)
-    assert torch.equal(after[:, :12], before)
-    assert after[:, 12:].abs().max() < 1e-20
