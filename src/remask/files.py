@@ -136,25 +136,24 @@ def remove_tree(path: Path) -> None:
 
     Raises DurabilityError if something cannot be removed, after removing the rest.
     """
-    failure: DurabilityError | None = None
+    failed: list[tuple[Path, OSError]] = []
+    _remove_below(path, failed)
+    if failed:
+        raise refusal("remove", *failed[0])
+
+
+def _remove_below(path: Path, failed: list[tuple[Path, OSError]]) -> None:
     try:
         if stat.S_ISDIR(path.lstat().st_mode):
             for name in sorted(os.listdir(path)):  # noqa: PTH208 - unlike iterdir it is complete
-                try:
-                    remove_tree(path / name)
-                except DurabilityError as error:
-                    failure = failure or error
-            if failure:
-                raise failure
+                _remove_below(path / name, failed)
             _remove_folder(path)
         else:
             _remove(path)
     except FileNotFoundError:
-        return
-    except DurabilityError:
-        raise
+        pass
     except OSError as error:
-        raise refusal("remove", path, error) from error
+        failed.append((path, error))
 
 
 def is_temporary(name: str) -> bool:

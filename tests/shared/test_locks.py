@@ -31,20 +31,17 @@ def holding(path: Path) -> AbstractContextManager["subprocess.Popen[str]"]:
     return held_by_another(HOLD, str(path))
 
 
-def test_a_lock_can_be_taken_again_after_it_was_freed(tmp_path: Path) -> None:
-    lock = Lock(tmp_path / "folder" / "lock")
-    for _ in range(2):
-        with lock:
-            assert (tmp_path / "folder" / "lock.owner.json").exists()
-        assert not (tmp_path / "folder" / "lock.owner.json").exists()
-
-
-def test_a_lock_is_freed_when_its_block_or_its_entry_fails(
+def test_a_lock_is_freed_also_when_its_block_or_its_entry_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
+    lock = Lock(tmp_path / "folder" / "lock")
+    for _ in range(2):
+        with lock:
+            assert (tmp_path / "folder" / "lock.owner.json").exists()
+        assert not (tmp_path / "folder" / "lock.owner.json").exists()
     # Kept, since filelock frees what is no longer referred to.
     first, second = Lock(tmp_path / "lock"), Lock(tmp_path / "lock")
     with pytest.raises(ZeroDivisionError), first:
@@ -93,20 +90,21 @@ def test_the_message_names_the_process_that_holds_a_lock_which_is_waited_for(
         timer.join()
 
 
-def test_a_process_of_another_host_is_named(tmp_path: Path) -> None:
-    with Lock(tmp_path / "lock"):
-        owner = {"pid": 4321, "host": "elsewhere", "command": "learn", "since": time.time()}
-        (tmp_path / "lock.owner.json").write_text(json.dumps(owner))
-        with pytest.raises(LockHeldError, match="held by process 4321 on elsewhere"):
-            Lock(tmp_path / "lock").__enter__()
-
-
-def test_a_dead_owner_is_not_named_before_the_new_one_has_signed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("pid", "host", "named"),
+    [
+        (4321, "elsewhere", "process 4321 on elsewhere"),
+        (2**31 - 1, socket.gethostname(), "another process"),  # dead: the new one has not signed
+    ],
+)
+def test_an_owner_is_named_unless_it_is_dead(
+    tmp_path: Path, pid: int, host: str, named: str
+) -> None:
     path = tmp_path / "lock"
     with Lock(path):
-        owner = {"pid": 2**31 - 1, "host": socket.gethostname(), "command": "dead", "since": 0}
+        owner = {"pid": pid, "host": host, "command": "learn", "since": time.time()}
         (tmp_path / "lock.owner.json").write_text(json.dumps(owner))
-        with pytest.raises(LockHeldError, match="held by another process"), Lock(path):
+        with pytest.raises(LockHeldError, match=f"held by {named}"), Lock(path):
             pass
 
 

@@ -59,7 +59,7 @@ class InputFormat(BaseModel):
     @property
     def tensor_type(self) -> "torch.dtype":
         """The type of a tensor of inputs that are not texts."""
-        import torch  # fetching datasets needs none
+        import torch  # not needed to fetch datasets
 
         found: torch.dtype = getattr(torch, self.dtype)
         return found

@@ -100,20 +100,15 @@ def test_a_download_that_breaks_off_is_resumed_where_it_stopped(
     assert_complete(cache)
 
 
-def test_a_complete_download_is_not_started_again(server: Server, cache: Path) -> None:
+@pytest.mark.parametrize("had", [5, len(TARBALL)])
+def test_the_whole_file_is_sent_if_need_be_and_a_complete_one_is_not_asked_for(
+    server: Server, cache: Path, had: int
+) -> None:
     cache.mkdir(parents=True)
-    (cache / f"{NAME}.part").write_bytes(TARBALL)
-    fetch(toy_dataset(archive(server)))
-    assert server.requests == []
-    assert_complete(cache)
-
-
-def test_a_server_that_cannot_resume_sends_the_whole_file(server: Server, cache: Path) -> None:
-    cache.mkdir(parents=True)
-    (cache / f"{NAME}.part").write_bytes(TARBALL[:5])
+    (cache / f"{NAME}.part").write_bytes(TARBALL[:had])
     server.honours_range = False
     fetch(toy_dataset(archive(server)))
-    assert server.requests == [(NAME, "bytes=5-")]
+    assert server.requests == ([(NAME, "bytes=5-")] if had == 5 else [])
     assert_complete(cache)
 
 
