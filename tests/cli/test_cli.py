@@ -82,7 +82,7 @@ def test_a_stopped_run_with_auto_resumes_to_the_same_result(
         (["--method", "sgd", "--buffer", "10"], "has no memory"),
         (["--method", "er", "--alpha", "1"], "alpha"),
         (["--buffer", "0"], "`buffer >= 1`"),
-        (["--buffer", "many"], "whole number"),
+        (["--buffer", "many"], "should be a valid integer"),
         (["--method", "gem", "--buffer", "4"], "`buffer >= 5` for 5 tasks and 10 classes"),
         (["--trials", "0"], "trials"),
         (["--lr", "0"], "greater than 0"),
@@ -174,7 +174,7 @@ def test_results_are_listed_shown_and_exported_by_filters(
     ("arguments", "expected"),
     [
         (["list", "--method", "MSDRE++"], "unknown method 'MSDRE++'; did you mean 'MSDER++'?"),
-        (["list", "--status", "finishd"], "did you mean 'finished'"),
+        (["list", "--status", "finishd"], "'finished', 'diverged' or 'failed'"),
         (["list", "--buffer", "x"], "buffer"),
         (["list", "--since", "yesterday"], "since"),
         (["list", "--mask", ""], "a mask is"),

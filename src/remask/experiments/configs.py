@@ -9,18 +9,18 @@ import sys
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from torch import nn
 
 from remask.config import (
     COMMON_WEIGHTS,
     CONDITIONS,
     IDENTITY,
+    Mask,
     MaskValue,
     TrialConfig,
-    read_mask,
 )
 from remask.data.benchmark import Benchmark, load_benchmark, same_benchmark, save_benchmark
 from remask.data.registry import BENCHMARKS, check_name
@@ -74,82 +74,62 @@ def read_config(path: AnyPath) -> dict[str, Any]:
         raise SettingsError(f"the config file {path} is not valid TOML: {error}") from None
 
 
+def read_weights(given: object) -> dict[str, list[Any]]:
+    """The values of weights by name, from a mapping or from texts such as `gamma=0.5,1`."""
+    if isinstance(given, Mapping):
+        return {n: list(v) if isinstance(v, LISTS) else [v] for n, v in given.items()}
+    if not isinstance(given, LISTS):
+        raise SettingsError(f"weights = {given!r}: use names with values, as in gamma = 0.5")
+    weights = {}
+    for text in map(str, given):
+        name, separator, values = text.partition("=")
+        if not separator:
+            raise SettingsError(
+                f"invalid weight {text!r}; use NAME=VALUE, or NAME=VALUE,VALUE for several"
+            )
+        weights[name.strip()] = several(values)
+    return weights
+
+
+class _Asked(BaseModel, extra="allow"):
+    """The settings of which several values make several trials; the others are extra."""
+
+    benchmark: Annotated[list[str], BeforeValidator(several)] = ["split-digits"]
+    method: Annotated[list[str], BeforeValidator(several)] = ["er"]
+    mask: Annotated[list[Mask], BeforeValidator(several)] = []
+    buffer: Annotated[list[int], BeforeValidator(several)] = []
+    trials: int = Field(10, ge=1)
+    seed: int = Field(0, ge=0, lt=2**62)
+    weights: Annotated[
+        dict[str, Annotated[list[float], Field(min_length=1)]], BeforeValidator(read_weights)
+    ] = {}
+
+
 def combine(given: Mapping[str, Any]) -> list[TrialConfig]:
     """The trials of every combination of these settings; imports what they name."""
-    rest = dict(given)
-    benchmarks = several(rest.pop("benchmark", "split-digits"))
-    methods = several(rest.pop("method", "er"))
-    masks = None
-    if "mask" in rest:
-        try:
-            masks = [read_mask(text) for text in several(rest.pop("mask"))]
-        except ValueError as error:
-            raise SettingsError(str(error)) from None
-    buffers: list[int | None] = [None]
-    if "buffer" in rest:
-        buffers = [_integer("buffer", text) for text in several(rest.pop("buffer"))]
-    trials = _integer("trials", rest.pop("trials", 10))
-    seed = _integer("seed", rest.pop("seed", 0))
-    if trials < 1:
-        raise SettingsError(f"trials = {trials}: must be at least 1")
-    if not 0 <= seed < 2**62:
-        raise SettingsError(f"seed = {seed}: must be in [0, 2**62)")
-    overrides = _with_each_weight(rest)
-    cells = list(itertools.product(benchmarks, methods, buffers, overrides))
-    check_number(trials * len(cells) * len(masks or [None]))
-    seeds = range(seed, seed + trials)
+    try:
+        asked = _Asked.model_validate(given)
+    except ValidationError as error:
+        raise SettingsError(describe_errors(error)) from None
+    axes: list[list[Any]] = [asked.benchmark, asked.method, asked.buffer or [None]]
+    axes += asked.weights.values()
+    masks = asked.mask or None
+    check_number(asked.trials * math.prod(map(len, axes)) * len(masks or [None]))
     return [
         config
-        for benchmark, method, buffer, own in cells
+        for benchmark, method, buffer, *weights in itertools.product(*axes)
         for config in trial_configs(
             benchmark=benchmark,
             method=method,
             masks=masks,
             buffer=buffer,
-            seeds=seeds,
-            overrides=own,
+            seeds=range(asked.seed, asked.seed + asked.trials),
+            overrides={
+                **(asked.model_extra or {}),
+                "weights": dict(zip(asked.weights, weights, strict=True)),
+            },
         )
     ]
-
-
-def _with_each_weight(rest: dict[str, Any]) -> list[dict[str, Any]]:
-    """The settings with every combination of the values of weights that have several."""
-    if "weights" not in rest:
-        return [rest]
-    weights = weights_in(rest)
-    axes = [values if isinstance(values, LISTS) else [values] for values in weights.values()]
-    check_number(math.prod(map(len, axes)))
-    for name, values in zip(weights, axes, strict=True):
-        if not values:
-            raise SettingsError(f"the weight {name} has no value")
-    return [
-        {**rest, "weights": dict(zip(weights, chosen, strict=True))}
-        for chosen in itertools.product(*axes)
-    ]
-
-
-def read_weights(texts: Iterable[object]) -> dict[str, list[float]]:
-    """Read weights given as `gamma=0.5`, or with several values as `gamma=0.5,1`."""
-    weights = {}
-    for text in texts:
-        name, _, values = str(text).partition("=")
-        try:
-            weights[name.strip()] = list(dict.fromkeys(map(float, values.split(","))))
-        except ValueError:
-            raise SettingsError(
-                f"invalid weight {text!r}; use NAME=VALUE, or NAME=VALUE,VALUE for several"
-            ) from None
-    return weights
-
-
-def weights_in(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The weights in these settings, by name."""
-    weights = settings.get("weights", {})
-    if isinstance(weights, LISTS):
-        return read_weights(weights)
-    if not isinstance(weights, Mapping):
-        raise SettingsError(f"weights = {weights!r}: use names with values, as in gamma = 0.5")
-    return weights
 
 
 def check_number(trials: int) -> None:
@@ -164,13 +144,6 @@ def names_in(settings: Mapping[str, Any]) -> list[str]:
     """The names in these settings that may be of the user's own code."""
     named = (settings[key] for key in ("benchmark", "method", "net") if key in settings)
     return [name for value in named for name in several(value)]
-
-
-def _integer(name: str, value: object) -> int:
-    try:
-        return int(str(value))
-    except ValueError:
-        raise SettingsError(f"{name} = {value!r}: must be a whole number") from None
 
 
 _FIELDS = frozenset(TrialConfig.model_fields)

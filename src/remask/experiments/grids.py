@@ -13,7 +13,7 @@ from remask.experiments.configs import (
     combine,
     names_in,
     read_config,
-    weights_in,
+    read_weights,
     with_names,
 )
 from remask.files import AnyPath
@@ -71,7 +71,9 @@ def _with_weights(shared: Mapping[str, Any], point: Mapping[str, Any]) -> dict[s
     """The settings of a point of a grid, whose axes may be `weights.gamma`."""
     own = {n.removeprefix("weights."): v for n, v in point.items() if n.startswith("weights.")}
     settings = {**shared, **{n: v for n, v in point.items() if not n.startswith("weights.")}}
-    return {**settings, "weights": {**weights_in(settings), **own}} if own else settings
+    if own:
+        settings["weights"] = {**read_weights(settings.get("weights", {})), **own}
+    return settings
 
 
 def _axes_of(place: str, table: object) -> dict[str, list[Any]]:
