@@ -19,7 +19,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from remask.data.tasks import DataDescription, Task
-from remask.engine.compiling import Kernel, Layout, kernel_for
+from remask.engine.compiling import (
+    Decoding,
+    Kernel,
+    Layout,
+    Net,
+    Plan,
+    Samples,
+    Teacher,
+    Terms,
+    kernel_for,
+)
 from remask.engine.descent import Optimizer
 from remask.engine.linear_stack import LinearStack
 from remask.engine.planned import Planned, PlannedTerms, draw_size
@@ -102,6 +112,7 @@ class CompiledSteps:
         """The method's scores of samples in some places, int64 [B] or [S, B]: [S, B, K]."""
         self._sparse = False
         self._inputs: NDArray[Any] = np.empty((0, 0))
+        self._nothing = np.zeros((0, data.num_classes), np.float32)
         self.usable: bool | None = None
         """Whether terms can be computed before a step; None until the first step."""
         self._per_second = 100.0
@@ -159,8 +170,6 @@ class CompiledSteps:
         lr: Tensor,
     ) -> Tensor:
         """Take steps with the same kinds of terms, given those of each, or of all in one."""
-        from remask.engine import kernel, passes
-
         first, last = numbers[0], numbers[-1] + 1
         steps, trials, classes = len(numbers), len(lr), self._data.num_classes
         kinds, batches, names = zip(*self._planned.kinds(*planned[0]), strict=True)
@@ -178,13 +187,11 @@ class CompiledSteps:
             own = [number for number, term in enumerate(planned[0][1]) if term.active is masked]
             stored_as = own[0] if own else -1
         samples, memory, reservoir = self._feed.samples, self._feed.reservoir, plan.reservoir
-        nothing = np.zeros((0, self._data.num_classes), np.float32)
-        inputs = self._inputs
-        data = kernel.Samples(inputs, samples.labels.numpy(), nothing)
         columns = slice(first * plan.batch, last * plan.batch)
         places = plan.places[:, columns].reshape(trials, steps, -1).numpy()
-        batch, size, ends = places.shape[2], 0, [places.shape[2]]
+        batch = places.shape[2]
         draws, slots = np.zeros((trials, steps, 0), np.int64), np.full((trials, steps, batch), -1)
+        ends = [batch]
         if reservoir is not None:
             size = reservoir.size(first)
             draws = reservoir.chosen[:, first:last, :, :size]
@@ -192,29 +199,25 @@ class CompiledSteps:
             draws = draws.reshape(trials, steps, size * draws.shape[2])
             slots = reservoir.slots[:, columns].reshape(trials, steps, batch)
         losses = np.empty((trials, steps, len(kinds)), np.float32)
-        past = self._memories(trials, nothing, inputs)
+        layers, past = self._layout.layers, self._memories(trials)
         copies, shares = self._layout.flat[:, :0], torch.zeros(0, trials)
         if self._method.slow_copy is not None:
             copies, shares = self._layouts[1].flat, self._shares(steps)
 
         def run(trial: int) -> None:
+            by_trial = (weight, active, adjusted)
             self._kernel.run_steps(
-                passes.Net(self._layout.flat[trial], self._layout.layers),
-                kernel.Teacher(
-                    passes.Net(copies[trial], self._layout.layers),
-                    shares[:, trial].contiguous().numpy(),
-                ),
-                data,
+                Net(self._layout.flat[trial], layers),
+                Teacher(Net(copies[trial], layers), shares[:, trial].contiguous().numpy()),
+                Samples(self._inputs, samples.labels.numpy(), self._nothing),
                 past[trial],
-                kernel.Decoding(
-                    self._scale, self._shift, self._sparse and ends[-1] <= _MOST_LISTED
-                ),
-                kernel.Plan(places[trial], draws[trial], slots[trial], np.array(ends)),
-                kernel.Terms(
+                Decoding(self._scale, self._shift, self._sparse and ends[-1] <= _MOST_LISTED),
+                Plan(places[trial], draws[trial], slots[trial], np.array(ends)),
+                Terms(
                     np.array(kinds),
                     np.array(batches),
                     stored_as,
-                    *(own[:, :, trial].contiguous().numpy() for own in (weight, active, adjusted)),
+                    *(own[:, :, trial].contiguous().numpy() for own in by_trial),
                 ),
                 np.float32(lr[trial]),
                 losses[trial],
@@ -227,9 +230,9 @@ class CompiledSteps:
                 memory.offer(plan.labels[:, columns])
         values = torch.from_numpy(losses).transpose(0, 1).unbind(2)
         context = self._method.context
-        for name in dict.fromkeys(names):
+        for name in dict.fromkeys(names if context.noted is not None else ()):
             of_kind = added([own for own, kind in zip(values, names, strict=True) if kind == name])
-            for value in of_kind if context.noted is not None else ():
+            for value in of_kind:
                 context.note(name, value)
         return added(values)
 
@@ -244,57 +247,43 @@ class CompiledSteps:
 
     def _logits(self, inputs: Tensor, state: State) -> Tensor | None:
         """The logits of inputs [S, B, D] with the parameters or the teacher's: [S, B, K]."""
-        known = [number for number, own in enumerate(self._states) if own is state]
+        known = [
+            layout for own, layout in zip(self._states, self._layouts, strict=True) if own is state
+        ]
         if not known:
             return None
         places = torch.arange(inputs.shape[1]).expand(inputs.shape[:2])
         unit = np.ones(inputs.shape[2], np.float32)
-        return self._compute(known[0], [*inputs], places, unit, sparse=False)
+        return self._compute(known[0], inputs, places, Decoding(unit, np.zeros_like(unit), False))
 
     def _logits_at(self, inputs: Tensor, places: Tensor) -> Tensor:
-        inputs, trials = inputs.flatten(1).contiguous(), len(self._layout.flat)
+        trials = len(self._layout.flat)
+        inputs = inputs.flatten(1).contiguous().expand(trials, *inputs.flatten(1).shape)
         places = places.expand(trials, places.shape[-1])
-        return self._compute(
-            len(self._states) - 1, [inputs] * trials, places, self._scale, sparse=self._sparse
-        )
+        decoding = Decoding(self._scale, self._shift, self._sparse)
+        return self._compute(self._layouts[-1], inputs, places, decoding)
 
     def _compute(
-        self,
-        number: int,
-        inputs: Sequence[Tensor],
-        places: Tensor,
-        scale: NDArray[Any],
-        *,
-        sparse: bool,
+        self, layout: Layout, inputs: Tensor, places: Tensor, decoding: Decoding
     ) -> Tensor:
-        from remask.engine import kernel, passes
-
-        layout = self._layouts[number]
+        """The logits of inputs [S, N, D] in some places, int64 [S, B]."""
         logits = np.empty((*places.shape, self._data.num_classes), np.float32)
-        decoding = kernel.Decoding(scale, np.zeros_like(scale), sparse)
 
         def run(trial: int) -> None:
-            self._kernel.compute_logits(
-                passes.Net(layout.flat[trial], layout.layers),
-                inputs[trial].contiguous().numpy(),
-                places[trial].numpy(),
-                decoding,
-                logits[trial],
-            )
+            net, own = Net(layout.flat[trial], layout.layers), inputs[trial].contiguous().numpy()
+            self._kernel.compute_logits(net, own, places[trial].numpy(), decoding, logits[trial])
 
         _in_threads(run, len(places))
         return torch.from_numpy(logits)
 
-    def _memories(self, trials: int, nothing: NDArray[Any], inputs: NDArray[Any]) -> list[Any]:
+    def _memories(self, trials: int) -> list[Samples]:
         """The memory of each trial, whose arrays the kernel changes."""
-        from remask.engine.kernel import Samples
-
         memory = self._feed.reservoir
         if memory is None:
-            return [Samples(inputs[:0], np.zeros(0, np.int64), nothing)] * trials
+            return [Samples(self._inputs[:0], np.zeros(0, np.int64), self._nothing)] * trials
         assert isinstance(memory.inputs, Tensor)
-        parts = [memory.inputs.flatten(1).numpy(), memory.labels.numpy()]
-        parts.append(nothing if memory.logits is None else memory.logits.numpy())
+        logits = self._nothing if memory.logits is None else memory.logits.numpy()
+        parts = memory.inputs.flatten(1).numpy(), memory.labels.numpy(), logits
         m = memory.capacity
         return [Samples(*(own[t * m : (t + 1) * m] for own in parts)) for t in range(trials)]
 

@@ -6,13 +6,86 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
+
+CROSS_ENTROPY, STORED, TAUGHT = range(3)
+"""Kinds of terms: masked cross-entropy, and distance to stored logits or to those of a teacher."""
+
+
+class Net(NamedTuple):
+    """The parameters of one net."""
+
+    flat: Any
+    """Weights [inputs, outputs] and biases of all layers, rows padded to vectors: float32 [P]."""
+    layers: Any
+    """Inputs, outputs, padded outputs, and the places of weights and biases: int64 [L, 5]."""
+
+
+class Teacher(NamedTuple):
+    """A copy of the net that moves towards it after every step."""
+
+    net: Any
+    """No parameters: there is none."""
+    shares: Any
+    """How far it moves: float32 [steps]."""
+
+
+class Samples(NamedTuple):
+    """Inputs with their labels; the memory is such samples too."""
+
+    inputs: Any
+    """uint8 or float32 [N, D]."""
+    labels: Any
+    """int64 [N]."""
+    logits: Any
+    """Those stored in memory, float32 [N, K]; empty if none are."""
+
+
+class Decoding(NamedTuple):
+    """What the net receives: inputs * scale + shift."""
+
+    scale: Any
+    """float32 [D]."""
+    shift: Any
+    """float32 [D]."""
+    sparse: bool
+    """Whether to skip zeros, which needs bytes, one scale, no shift, and at most 65,535 rows."""
+
+
+class Plan(NamedTuple):
+    """The samples of each step."""
+
+    places: Any
+    """Those of the stream: int64 [steps, B]."""
+    draws: Any
+    """Slots of the memory, those of all draws one after the other: int64 [steps, D * R]."""
+    slots: Any
+    """The slot that each sample of the stream takes afterwards, or -1: int64 [steps, B]."""
+    ends: Any
+    """Where the stream and each draw end in the samples of a step: int64 [1 + D]."""
+
+
+class Terms(NamedTuple):
+    """The terms of the loss; those with P = 1 are the same in all steps."""
+
+    kind: Any
+    """int64 [T]."""
+    batch: Any
+    """0: the stream; n: the n-th draw. int64 [T]."""
+    stored_as: int
+    """The term with whose mask the stream's logits are stored; -1: as they are."""
+    weight: Any
+    """float32 [steps, T]."""
+    active: Any
+    """Which classes are not masked: bool [P, T, K]."""
+    adjusted: Any
+    """What is added to the logit of an active class, or the value of another: float32 [P, T, K]."""
 
 
 class Kernel(NamedTuple):
@@ -54,10 +127,8 @@ def _compiled(inputs: torch.dtype) -> Kernel:
     from remask.engine import emitter, kernel, passes, vectors
 
     # The cache sees no changes in other files, and none in a file of the same date and size.
-    sources = [
-        Path(str(module.__file__)).read_bytes() for module in (emitter, kernel, passes, vectors)
-    ]
-    digest = hashlib.sha256(b"".join(sources)).hexdigest()
+    files = [__file__, *(str(own.__file__) for own in (emitter, kernel, passes, vectors))]
+    digest = hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
     functions = kernel.run_steps, kernel.compute_logits
     for function in functions:
         function.__qualname__ = f"{function.__name__}_{digest[:12]}"
@@ -91,7 +162,7 @@ class Layout:
             rows.append((inputs, outputs, wide, size, size + deep * wide))
             size += deep * wide + wide
         self.layers = np.array(rows, dtype=np.int64)
-        """See `passes.Net`."""
+        """See `Net`."""
         trials, size = shapes[0][0], -(-size // _LINE) * _LINE
         room = torch.zeros(trials * size + _LINE)
         flat = room[-room.data_ptr() // 4 % _LINE :][: trials * size].view(trials, size)
@@ -109,37 +180,33 @@ class Layout:
 
 def difference(functions: Kernel, kind: torch.dtype, *, sparse: bool) -> float:
     """How far two steps in the kernel are from the same steps by autograd in float64."""
-    from remask.engine import kernel, passes
-
     random = torch.Generator().manual_seed(0)
     inputs, hidden, classes, batch, steps = 77, 40, 5, 7, 2
     samples = torch.rand((20, inputs), generator=random)
     samples = (samples * (samples < (0.3 if sparse else 1)) * 255).to(kind)
     labels = torch.randint(3, (20,), generator=random)
     stored = torch.randn((20, classes), generator=random)
-    shapes = {"0.weight": (1, hidden, inputs), "0.bias": (1, hidden)}
-    shapes |= {"1.weight": (1, classes, hidden), "1.bias": (1, classes)}
-    parameters = {name: torch.randn(own, generator=random) / 6 for name, own in shapes.items()}
-    exact = {name: own[0].double().requires_grad_() for name, own in parameters.items()}
-    layout = Layout(parameters, ["0", "1"])
-    net = passes.Net(layout.flat[0], layout.layers)
     places, draws = torch.randint(20, (2, steps, batch), generator=random)
     active = torch.tensor([[True, True, True, False, False], [True] * 5])
+    shapes = {"0.weight": (hidden, inputs), "0.bias": (hidden,)}
+    shapes |= {"2.weight": (classes, hidden), "2.bias": (classes,)}
+    parameters = {n: torch.randn((1, *own), generator=random) / 6 for n, own in shapes.items()}
+    exact = nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, classes)).double()
+    exact.load_state_dict({name: own[0] for name, own in parameters.items()})
+    layout = Layout(parameters, ["0", "2"])
+    net = Net(layout.flat[0], layout.layers)
+    scale = np.full(inputs, 1 / 255, np.float32)
+    decoding = Decoding(scale, np.zeros_like(scale), sparse)
     losses, logits = np.zeros((steps, 2), np.float32), np.zeros((20, classes), np.float32)
-    decoding = kernel.Decoding(
-        np.full(inputs, 1 / 255, np.float32), np.zeros(inputs, np.float32), sparse
-    )
     functions.run_steps(
         net,
-        kernel.Teacher(passes.Net(layout.flat[0, :0], layout.layers), np.zeros(0, np.float32)),
-        kernel.Samples(samples.numpy(), labels.numpy(), logits[:0]),
-        kernel.Samples(samples.numpy(), labels.numpy(), stored.numpy()),
+        Teacher(Net(layout.flat[0, :0], layout.layers), np.zeros(0, np.float32)),
+        Samples(samples.numpy(), labels.numpy(), logits[:0]),
+        Samples(samples.numpy(), labels.numpy(), stored.numpy()),
         decoding,
-        kernel.Plan(
-            *(places.numpy(), draws.numpy(), np.full((steps, batch), -1)), np.arange(1, 3) * batch
-        ),
-        kernel.Terms(
-            np.array([kernel.CROSS_ENTROPY, kernel.STORED]),
+        Plan(places.numpy(), draws.numpy(), np.full((steps, batch), -1), np.arange(1, 3) * batch),
+        Terms(
+            np.array([CROSS_ENTROPY, STORED]),
             np.arange(2),
             -1,
             np.full((steps, 2), 0.5, np.float32),
@@ -150,21 +217,18 @@ def difference(functions: Kernel, kind: torch.dtype, *, sparse: bool) -> float:
         losses,
     )
     functions.compute_logits(net, samples.numpy(), np.arange(20), decoding, logits)
-
-    def forward(rows: Tensor) -> Tensor:
-        outputs = F.linear(rows.double() / 255, exact["0.weight"], exact["0.bias"]).relu()
-        return F.linear(outputs, exact["1.weight"], exact["1.bias"])
-
     apart: list[float] = []
+    descent = torch.optim.SGD(exact.parameters(), lr=0.1)
     for step in range(steps):
-        seen = torch.where(active[0], forward(samples[places[step]]), -1.0)
+        stream, replay = (exact(samples[own[step]].double() / 255) for own in (places, draws))
         terms = [
-            F.cross_entropy(seen, labels[places[step]]) / 2,
-            F.mse_loss(forward(samples[draws[step]]), stored[draws[step]].double()) / 2,
+            F.cross_entropy(torch.where(active[0], stream, -1.0), labels[places[step]]) / 2,
+            F.mse_loss(replay, stored[draws[step]].double()) / 2,
         ]
         apart += [abs(own.item() - value) for own, value in zip(terms, losses[step], strict=True)]
-        slopes = torch.autograd.grad(torch.stack(terms).sum(), [*exact.values()])
-        for parameter, slope in zip(exact.values(), slopes, strict=True):
-            parameter.data -= 0.1 * slope
-    apart += [(parameters[name][0] - own).abs().max().item() for name, own in exact.items()]
-    return max(*apart, (torch.from_numpy(logits) - forward(samples)).abs().max().item())
+        descent.zero_grad()
+        torch.autograd.backward(terms)
+        descent.step()
+    apart += [(parameters[n][0] - own).abs().max().item() for n, own in exact.named_parameters()]
+    apart.append((torch.from_numpy(logits) - exact(samples.double() / 255)).abs().max().item())
+    return max(apart)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from remask.engine.compiling import CROSS_ENTROPY, STORED
 from remask.engine.emitter import PAIR
 from remask.engine.passes import (
     BLOCK,
@@ -22,86 +23,24 @@ from remask.engine.passes import (
     decode,
     fetch_ahead,
     find,
-    forward_all,
+    forward,
+    layer_starts,
     list_sample,
 )
 
-CROSS_ENTROPY, STORED, TAUGHT = range(3)
-"""Kinds of terms: masked cross-entropy, and distance to stored logits or to those of a teacher."""
-_ONE, _ZERO = np.float32(1), np.float32(0)
-
-
-class Teacher(NamedTuple):
-    """A copy of the net that moves towards it after every step."""
-
-    net: Any
-    """No parameters: there is none."""
-    shares: Any
-    """How far it moves: float32 [steps]."""
-
-
-class Samples(NamedTuple):
-    """Inputs with their labels; the memory is such samples too."""
-
-    inputs: Any
-    """uint8 or float32 [N, D]."""
-    labels: Any
-    """int64 [N]."""
-    logits: Any
-    """Those stored in memory, float32 [N, K]; empty if none are."""
-
-
-class Decoding(NamedTuple):
-    """What the net receives: inputs * scale + shift."""
-
-    scale: Any
-    """float32 [D]."""
-    shift: Any
-    """float32 [D]."""
-    sparse: bool
-    """Whether to skip zeros, which needs bytes, one scale, no shift, and at most 65,535 rows."""
-
-
-class Plan(NamedTuple):
-    """The samples of each step."""
-
-    places: Any
-    """Those of the stream: int64 [steps, B]."""
-    draws: Any
-    """Slots of the memory, those of all draws one after the other: int64 [steps, D * R]."""
-    slots: Any
-    """The slot that each sample of the stream takes afterwards, or -1: int64 [steps, B]."""
-    ends: Any
-    """Where the stream and each draw end in the samples of a step: int64 [1 + D]."""
-
-
-class Terms(NamedTuple):
-    """The terms of the loss; those with P = 1 are the same in all steps."""
-
-    kind: Any
-    """int64 [T]."""
-    batch: Any
-    """0: the stream; n: the n-th draw. int64 [T]."""
-    stored_as: int
-    """The term with whose mask the stream's logits are stored; -1: as they are."""
-    weight: Any
-    """float32 [steps, T]."""
-    active: Any
-    """Which classes are not masked: bool [P, T, K]."""
-    adjusted: Any
-    """What is added to the logit of an active class, and the value of another: float32 [P, T, K]"""
+_ZERO = np.float32(0)
 
 
 @compiled
-def _cross_entropy(work, at, to, rows, wide, classes, weight, active, adjusted, labels):
+def _cross_entropy(outputs, slopes, rows, wide, classes, weight, active, adjusted, labels):
     """The masked cross-entropy of some rows; adds its gradient to their slopes."""
     share, sum_of_all = weight / np.float32(len(rows)), _ZERO
     masked = np.empty(classes, np.float32)
     for row in rows:
-        logits, slopes, label = at + row * wide, to + row * wide, labels[row]
+        start, label = row * wide, labels[row]
         top = -np.float32(np.inf)
         for c in range(classes):
-            value = work[logits + c] + adjusted[c] if active[c] else adjusted[c]
+            value = outputs[start + c] + adjusted[c] if active[c] else adjusted[c]
             masked[c] = value
             top = value if value > top else top
         own, total = masked[label], _ZERO
@@ -111,21 +50,21 @@ def _cross_entropy(work, at, to, rows, wide, classes, weight, active, adjusted, 
         part = share / total
         for c in range(classes):
             if active[c]:
-                work[slopes + c] += part * masked[c]
+                slopes[start + c] += part * masked[c]
         if active[label]:
-            work[slopes + label] -= share
+            slopes[start + label] -= share
         sum_of_all += math.log(total) + top - own
     return share * sum_of_all
 
 
 @compiled
-def _distance(work, at, to, rows, wide, classes, weight, targets, start, stride):
+def _distance(outputs, slopes, rows, wide, classes, weight, targets, start, stride):
     """The mean squared distance to target logits; adds its gradient to the rows' slopes."""
     share, total = weight / np.float32(len(rows) * classes), _ZERO
     for row in rows:
         for c in range(classes):
-            difference = work[at + row * wide + c] - targets[start + row * stride + c]
-            work[to + row * wide + c] += np.float32(2) * share * difference
+            difference = outputs[row * wide + c] - targets[start + row * stride + c]
+            slopes[row * wide + c] += np.float32(2) * share * difference
             total += difference * difference
     return share * total
 
@@ -146,17 +85,17 @@ def _insert(memory, data, place, slot, logits, terms, step):
 class _Room(NamedTuple):
     """Arrays that all steps use."""
 
-    work: Any
-    """Activations, slopes and more: float32, from a cache line on."""
     at: Any
-    """Where the inputs of the net and the outputs of each layer begin in `work`: int64 [1 + L]."""
+    """Where the outputs of each layer begin in the next three: int64 [1 + L]."""
+    outputs: Any
     slopes: Any
-    """The same of the outputs' gradients."""
+    """The gradients of the outputs."""
     taught: Any
-    """The same of the teacher's outputs."""
+    """The teacher's outputs."""
+    inputs: Any
+    """Those of the net, unless zeros are skipped."""
     scratch: Any
-    one: Any
-    """Where transposed weights, and a 1, are in `work`."""
+    """Transposed weights."""
     lists: Any
     blocks: Any
     """The lengths of the lists before and after each block of rows: int64 [1 + blocks, pairs]."""
@@ -175,6 +114,13 @@ class _Room(NamedTuple):
 
 
 @compiled
+def _aligned(size):
+    """Zeros that begin at a cache line."""
+    room = np.zeros(size + LINE // 4, np.float32)
+    return room[(-room.ctypes.data % LINE) // 4 :][:size]
+
+
+@compiled
 def _lists(inputs, decoding, rows):
     """Lists of at most some rows, and room for `find`."""
     count = inputs.shape[1]
@@ -187,34 +133,18 @@ def _lists(inputs, decoding, rows):
 @compiled
 def _room(net, teacher, data, memory, decoding, rows):
     """Allocate what steps of at most some rows use."""
-    depth, inputs, sparse, slots = (
-        len(net.layers),
-        net.layers[0, 0],
-        decoding.sparse,
-        len(memory.labels),
-    )
-    at, slopes, taught = np.zeros((3, depth + 1), np.int64)
-    size, largest = np.int64(0), np.int64(0)
-    for layer in range(depth):
-        wide = net.layers[layer, 2]
-        at[layer + 1], slopes[layer + 1] = size, size + rows * wide
-        taught[layer + 1] = size + 2 * rows * wide
-        size += (3 if len(teacher.net.flat) else 2) * rows * wide
-        if layer:
-            largest = max(largest, wide * net.layers[layer - 1, 2])
-    scratch, at[0] = size, size + largest
-    one = at[0] + (0 if sparse else rows * inputs)
-    work = np.zeros(one + 1 + LINE // 4, np.float32)
-    work = work[(-work.ctypes.data % LINE) // 4 :]
-    work[one] = _ONE
+    slots, inputs, none = len(memory.labels), net.layers[0, 0], np.int64(0)
+    at, weights = layer_starts(net, rows), none
+    for layer in range(1, len(net.layers)):
+        weights = max(weights, net.layers[layer, 2] * net.layers[layer - 1, 2])
     lists, found = _lists(data.inputs, decoding, rows)
     return _Room(
-        work,
         at,
-        slopes,
-        taught,
-        scratch,
-        one,
+        _aligned(at[-1]),
+        _aligned(at[-1]),
+        _aligned(at[-1] if len(teacher.net.flat) else none),
+        _aligned(none if decoding.sparse else rows * inputs),
+        _aligned(weights),
         lists,
         np.zeros(((rows + BLOCK - 1) // BLOCK + 1, lists.pairs), np.int64),
         found,
@@ -254,7 +184,7 @@ def _gather(room, data, memory, decoding, places, slots, step):
             place = places[number]
             room.labels[rows] = data.labels[place]
         if not sparse:
-            decode(source, place, decoding, room.work, room.at[0] + rows * inputs)
+            decode(source, place, decoding, room.inputs, rows * inputs)
         else:
             if size < 0:
                 size = find(source, place, own)
@@ -268,11 +198,11 @@ def _gather(room, data, memory, decoding, places, slots, step):
 @compiled
 def _losses(room, net, plan, terms, step, losses):
     """Compute the losses of a step's terms, and the slopes of the logits."""
-    depth, classes, wide = len(net.layers), net.layers[-1, 1], net.layers[-1, 2]
+    classes, wide, at = net.layers[-1, 1], net.layers[-1, 2], room.at[-2]
     for term in range(len(terms.kind)):
         number = terms.batch[term]
         own = room.rows[plan.ends[number - 1] if number else np.int64(0) : plan.ends[number]]
-        where = (room.work, room.at[depth], room.slopes[depth], own, wide, classes)
+        where = (room.outputs[at:], room.slopes[at:], own, wide, classes)
         weight, kind = terms.weight[step, term], terms.kind[term]
         if kind == CROSS_ENTROPY:
             chosen = step % len(terms.active), term
@@ -282,7 +212,7 @@ def _losses(room, net, plan, terms, step, losses):
             targets = room.targets.reshape(-1)
             losses[term] = _distance(*where, weight, targets, np.int64(0), classes)
         else:
-            losses[term] = _distance(*where, weight, room.work, room.taught[depth], wide)
+            losses[term] = _distance(*where, weight, room.taught, at, wide)
 
 
 def run_steps(net, teacher, data, memory, decoding, plan, terms, lr, losses):
@@ -291,23 +221,23 @@ def run_steps(net, teacher, data, memory, decoding, plan, terms, lr, losses):
     The losses are those of the terms, with their weights.
     """
     steps, batch = plan.places.shape
-    depth, classes, wide = len(net.layers), net.layers[-1, 1], net.layers[-1, 2]
+    classes, wide = net.layers[-1, 1], net.layers[-1, 2]
     sparse, copy = decoding.sparse, teacher.net.flat
     room = _room(net, teacher, data, memory, decoding, batch + plan.draws.shape[1])
-    work, at, slopes, lists = room.work, room.at, room.slopes, room.lists
+    lists, at = room.lists, room.at
     for step in range(steps):
         places = plan.places[step]
         rows = _gather(room, data, memory, decoding, places, plan.draws[step], step)
         if step + 1 < steps:
             fetch_ahead(data.inputs, plan.places[step + 1])
         blocks = room.blocks[: (rows + BLOCK - 1) // BLOCK + 1]
-        forward_all(net, sparse, lists, blocks, rows, work, at[0], at)
+        forward(net, sparse, lists, blocks, rows, room.inputs, room.outputs, at)
         if len(copy):
-            forward_all(teacher.net, sparse, lists, blocks, rows, work, at[0], room.taught)
-        work[slopes[depth] : slopes[depth] + rows * wide] = _ZERO
+            forward(teacher.net, sparse, lists, blocks, rows, room.inputs, room.taught, at)
+        room.slopes[at[-2] :] = _ZERO
         _losses(room, net, plan, terms, step, losses[step])
-        args = (rows, work, at, slopes, room.scratch, room.one, lr)
-        backward(net, sparse, lists, blocks, *args)
+        passes = (room.inputs, room.outputs, room.slopes, at, room.scratch)
+        backward(net, sparse, lists, blocks[-1], rows, *passes, lr)
         if len(copy):
             share = teacher.shares[step]
             for i in range(len(copy)):
@@ -316,17 +246,14 @@ def run_steps(net, teacher, data, memory, decoding, plan, terms, lr, losses):
             slot = plan.slots[step, row]
             if slot >= 0:
                 room.sizes[slot] = -1
-                logits = work[at[depth] + row * wide :][:classes]
+                logits = room.outputs[at[-2] + row * wide :][:classes]
                 _insert(memory, data, places[row], slot, logits, terms, step)
 
 
 def compute_logits(net, inputs, places, decoding, logits):
     """Write the logits [N, K] of the samples in some places, int64 [N]."""
-    depth, count, sparse = len(net.layers), inputs.shape[1], decoding.sparse
-    at, size = np.zeros(depth + 1, np.int64), BLOCK * count
-    for layer in range(depth):
-        at[layer + 1], size = size, size + BLOCK * net.layers[layer, 2]
-    work = np.empty(size, np.float32)
+    count, sparse, at = inputs.shape[1], decoding.sparse, layer_starts(net, np.int64(BLOCK))
+    samples, outputs = _aligned(BLOCK * count), _aligned(at[-1])
     lists, found = _lists(inputs, decoding, np.int64(BLOCK))
     counts = np.zeros((2, lists.pairs), np.int64)
     for first in range(0, len(places), BLOCK):
@@ -337,8 +264,8 @@ def compute_logits(net, inputs, places, decoding, logits):
             if sparse:
                 list_sample(found[: find(inputs, place, found)], row, lists, counts[1])
             else:
-                decode(inputs, place, decoding, work, row * count)
-        forward_all(net, sparse, lists, counts, rows, work, 0, at)
+                decode(inputs, place, decoding, samples, row * count)
+        forward(net, sparse, lists, counts, rows, samples, outputs, at)
         for row in range(rows):
-            start = at[depth] + row * net.layers[-1, 2]
-            logits[first + row] = work[start : start + logits.shape[1]]
+            start = at[-2] + row * net.layers[-1, 2]
+            logits[first + row] = outputs[start : start + logits.shape[1]]

@@ -22,15 +22,7 @@ LINE = 64  # bytes of a cache line
 BLOCK = 64  # rows whose outputs stay in the first-level cache
 compiled = njit(**OPTIONS)
 _ONE = np.float32(1)
-
-
-class Net(NamedTuple):
-    """The parameters of one net."""
-
-    flat: Any
-    """Weights [inputs, outputs] and biases of all layers, rows padded to vectors: float32 [P]."""
-    layers: Any
-    """Inputs, outputs, padded outputs, and the places of weights and biases: int64 [L, 5]."""
+_ONES = np.ones(1, np.float32)
 
 
 class Lists(NamedTuple):
@@ -98,67 +90,59 @@ def fetch_ahead(inputs, places):
 
 
 @compiled
-def forward(net, rows, source, start, work, at, first):
-    """Compute the outputs of the layers from `first` on; `at` is where those of a layer begin.
+def layer_starts(net, rows):
+    """Where the outputs of each layer begin among those of all, and where the last ones end."""
+    at = np.zeros(len(net.layers) + 1, np.int64)
+    for layer in range(len(net.layers)):
+        at[layer + 1] = at[layer] + rows * net.layers[layer, 2]
+    return at
 
-    The inputs of the net begin at `start` in `source`.
-    """
-    depth, flat = len(net.layers), net.flat
-    for layer in range(first, depth):
+
+@compiled
+def forward(net, sparse, lists, counts, rows, samples, outputs, at):
+    """Compute the outputs of all layers, the first from lists or from decoded samples."""
+    none, unit = np.int64(0), np.int64(1)
+    for layer in range(len(net.layers)):
         inputs, _, wide, weights, biases = net.layers[layer]
-        mode, unit = RELU if layer + 1 < depth else STORE, np.int64(1)
-        x = (source, start, inputs, unit)
+        x = (samples, none, inputs, unit)
         if layer:
-            x = (work, at[layer], net.layers[layer - 1, 2], unit)
+            x = (outputs, at[layer - 1], net.layers[layer - 1, 2], unit)
         w, bias, out = (
-            (flat, weights, wide),
-            (flat, biases, np.int64(0)),
-            (work, at[layer + 1], wide),
+            (net.flat, weights, wide),
+            (net.flat, biases, none),
+            (outputs, at[layer], wide),
         )
-        _product(rows, wide, inputs, x, w, bias, out, mode, _ONE)
+        mode = RELU if layer + 1 < len(net.layers) else STORE
+        if sparse and not layer:
+            _product(rows, wide, none, x, w, bias, out, STORE, _ONE)
+            for block in range(len(counts) - 1):
+                spread_pairs(wide // LANES, lists, counts[block], counts[block + 1], w, out)
+            if mode == RELU:
+                _product(rows, wide, none, x, w, out, out, RELU, _ONE)
+        else:
+            _product(rows, wide, inputs, x, w, bias, out, mode, _ONE)
 
 
 @compiled
-def _forward_sparse(net, rows, lists, counts, work, start):
-    """Compute the outputs of the first layer from lists."""
-    _, _, wide, weights, biases = net.layers[0]
-    none, zero, unit = np.int64(0), np.int64(0), np.int64(1)
-    w, out, bias = (net.flat, weights, wide), (work, start, wide), (net.flat, biases, zero)
-    _product(rows, wide, none, (work, zero, zero, unit), w, bias, out, STORE, _ONE)
-    for block in range(len(counts) - 1):
-        spread_pairs(wide // LANES, lists, counts[block], counts[block + 1], w, out)
-    if len(net.layers) > 1:
-        _product(rows, wide, none, (work, zero, zero, unit), w, out, out, RELU, _ONE)
-
-
-@compiled
-def forward_all(net, sparse, lists, counts, rows, work, start, at):
-    """Compute the outputs of all layers, from lists or from the inputs at `start`."""
-    if sparse:
-        _forward_sparse(net, rows, lists, counts, work, at[1])
-    forward(net, rows, work, start, work, at, 1 if sparse else 0)
-
-
-@compiled
-def backward(net, sparse, lists, counts, rows, work, at, slopes, scratch, one, lr):
-    """Descend along the slopes of the logits, which are at slopes[-1]."""
-    flat, zero, unit = net.flat, np.int64(0), np.int64(1)
+def backward(net, sparse, lists, counts, rows, samples, outputs, slopes, at, scratch, lr):
+    """Descend along the slopes of the outputs; those of the last layer are given."""
+    flat, none, unit = net.flat, np.int64(0), np.int64(1)
     for layer in range(len(net.layers) - 1, -1, -1):
-        inputs, outputs, wide, weights, biases = net.layers[layer]
-        own, w, bias = (work, slopes[layer + 1], wide), (flat, weights, wide), (flat, biases, zero)
+        inputs, _, wide, weights, biases = net.layers[layer]
+        own, w = (slopes, at[layer], wide), (flat, weights, wide)
+        bias, x = (flat, biases, none), (samples, none, unit, inputs)
         if layer:
-            before = net.layers[layer - 1, 2]
+            before, start = net.layers[layer - 1, 2], at[layer - 1]
+            x = (outputs, start, unit, before)
             for i in range(0, before, LANES):
                 for j in range(0, wide, LANES):
                     block = (flat, weights + i * wide + j, wide)
-                    transpose_block(block, (work, scratch + j * before + i, before))
-            x = (work, slopes[layer + 1], wide, unit)
-            turned, hidden = (work, scratch, before), (work, at[layer], before)
-            out = (work, slopes[layer], before)
-            _product(rows, before, outputs, x, turned, hidden, out, SLOPE, _ONE)
+                    transpose_block(block, (scratch, j * before + i, before))
+            turned, hidden = (scratch, none, before), (outputs, start, before)
+            gradient, out = (slopes, at[layer], wide, unit), (slopes, start, before)
+            _product(rows, before, net.layers[layer, 1], gradient, turned, hidden, out, SLOPE, _ONE)
         if layer or not sparse:
-            x = (work, at[layer], unit, net.layers[layer - 1, 2] if layer else inputs)
             _product(inputs, wide, rows, x, own, w, w, DESCEND, -lr)
         else:
-            descend_pairs(wide // LANES, lists, counts[-1], own, w, -lr)
-        _product(unit, wide, rows, (work, one, zero, zero), own, bias, bias, DESCEND, -lr)
+            descend_pairs(wide // LANES, lists, counts, own, w, -lr)
+        _product(unit, wide, rows, (_ONES, none, none, none), own, bias, bias, DESCEND, -lr)

@@ -7,6 +7,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from remask.data.tasks import DataDescription, Task
+from remask.engine.compiling import CROSS_ENTROPY, STORED, TAUGHT
 from remask.engine.steps import EpochPlan, Feed
 from remask.methods.base import Method
 from remask.methods.step import Batch, Joined, Step, Term
@@ -93,8 +94,6 @@ class PlannedTerms:
 
     def kinds(self, step: Step, terms: Sequence[Term]) -> list[tuple[int, int, str]]:
         """The kind, batch and name of each term."""
-        from remask.engine.kernel import CROSS_ENTROPY, STORED, TAUGHT
-
         batches, kinds = [step.stream, *step.replays], []
         for term in terms:
             known = [own is term.batch for own in batches]
