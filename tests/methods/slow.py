@@ -126,7 +126,8 @@ class Slow:
         self.happened: Counter[str] = Counter()
         """How often a branch of the method was taken, so that a test can ask for it."""
         self.arrived: set[int] = set()
-        """The rows that have come so far, in a stream that repeats itself in every epoch."""
+        """The rows so far, in a stream that repeats itself in every epoch."""
+        self.prepare()
 
     def given(self, kind: str) -> Any:
         """The next thing of a kind that chance decided."""
@@ -153,6 +154,13 @@ class Slow:
             self.evaluate(task)
         assert not any(self.chance.values())  # nothing was drawn that has no use here
 
+    def drawn(self, kept: Sequence[Any], size: int | None = None) -> list[Any]:
+        """The next draw from a memory, of `replay_batch` samples unless a size is given."""
+        filled, slots = self.given("draw")
+        want = self.config.replay_batch if size is None else size
+        assert (filled, len(slots)) == (len(kept), min(len(kept), want))
+        return [kept[slot] for slot in slots]
+
     def rows_of(self, task: int) -> list[int]:
         return [i for i, y in enumerate(self.labels) if y in self.benchmark.tasks[task]]
 
@@ -162,6 +170,8 @@ class Slow:
     def seen(self, task: int) -> list[int]:
         """The classes of all tasks up to one."""
         return [k for earlier in self.benchmark.tasks[: task + 1] for k in earlier]
+
+    def prepare(self) -> None: ...
 
     def begin_task(self, task: int) -> None: ...
 
@@ -268,18 +278,15 @@ def dot(one: Weights, other: Weights) -> float:
 class SlowOEWC(Slow):
     """Pulls the weights to where the last task left them, the more they mattered."""
 
-    def begin_task(self, task: int) -> None:
-        if task == 0:
-            self.importance, self.anchor = self.zeros(), self.zeros()
+    def prepare(self) -> None:
+        self.importance, self.anchor = self.zeros(), self.copies()
+
+    def pull(self) -> Tensor:
+        parts = zip(self.importance, self.parameters, self.anchor, strict=True)
+        return torch.stack([(w * (own - old).square()).sum() for w, own, old in parts]).sum()
 
     def loss(self, task: int, rows: list[int]) -> Tensor:
-        pulls = [
-            (weight * (own - anchor).square()).sum()
-            for weight, own, anchor in zip(
-                self.importance, self.net.parameters(), self.anchor, strict=True
-            )
-        ]
-        return super().loss(task, rows) + self.weight["penalty"] * torch.stack(pulls).sum()
+        return super().loss(task, rows) + self.weight["penalty"] * self.pull()
 
     def end_task(self, task: int) -> None:
         rows, fisher = self.rows_of(task), self.zeros()
@@ -296,21 +303,18 @@ class SlowOEWC(Slow):
         self.anchor = self.copies()
 
 
-class SlowSI(Slow):
+class SlowSI(SlowOEWC):
     """Pulls like oEWC; a weight mattered by what moving it took off the loss."""
 
-    def begin_task(self, task: int) -> None:
-        if task == 0:
-            self.anchor, self.path, self.importance = self.copies(), self.zeros(), self.zeros()
+    def prepare(self) -> None:
+        super().prepare()
+        self.path = self.zeros()
+
+    def loss(self, task: int, rows: list[int]) -> Tensor:
+        return self.mean_of(self.stream_losses(task, rows))
 
     def step(self, task: int, rows: list[int]) -> None:
-        pulls = [
-            (weight * (own - anchor).square()).sum()
-            for weight, own, anchor in zip(
-                self.importance, self.net.parameters(), self.anchor, strict=True
-            )
-        ]
-        gradient = self.gradient(self.loss(task, rows) + self.weight["c"] * sum(pulls))
+        gradient = self.gradient(self.loss(task, rows) + self.weight["c"] * self.pull())
         clipped = [slope.clamp(-1, 1) for slope in gradient]
         self.happened["clipped"] += any((g.abs() > 1).any().item() for g in gradient)
         self.move(clipped)
@@ -371,9 +375,8 @@ class SlowLwF(Slow):
 class SlowQuota(Slow):
     """Keeps so many samples of every task, chosen when it ends."""
 
-    def begin_task(self, task: int) -> None:
-        if task == 0:
-            self.memory: list[list[int]] = []
+    def prepare(self) -> None:
+        self.memory: list[list[int]] = []
 
     def end_task(self, task: int) -> None:
         rows = self.rows_of(task)
@@ -426,9 +429,7 @@ class SlowAGEM(SlowQuota):
         gradient = self.gradient(self.loss(task, rows))
         kept = [row for memory in self.memory for row in memory]
         if kept:
-            filled, slots = self.given("draw")
-            assert (filled, len(slots)) == (len(kept), min(len(kept), self.config.replay_batch))
-            drawn = self.of_rows([kept[slot] for slot in slots])
+            drawn = self.of_rows(self.drawn(kept))
             reference = self.gradient(self.mean_of(self.losses(drawn)))
             against = dot(gradient, reference)
             self.happened["projected" if against < 0 else "left alone"] += 1
@@ -441,10 +442,9 @@ class SlowAGEM(SlowQuota):
 class SlowICaRL(Slow):
     """Learns sigmoids, keeps exemplars by herding, answers by the nearest mean of exemplars."""
 
-    def begin_task(self, task: int) -> None:
-        if task == 0:
-            self.exemplars: dict[int, list[int]] = {}
-            self.old: nn.Module | None = None
+    def prepare(self) -> None:
+        self.exemplars: dict[int, list[int]] = {}
+        self.old: nn.Module | None = None
 
     def samples_of(self, task: int) -> list[int]:
         kept = [row for rows in self.exemplars.values() for row in rows]
@@ -521,19 +521,16 @@ def slow_herd(features: Sequence[Tensor], count: int) -> list[int]:
 class SlowFDR(Slow):
     """After the stream, a second step: back to what was said of samples of tasks before."""
 
-    def begin_task(self, task: int) -> None:
-        if task == 0:
-            self.memory: list[list[tuple[int, Tensor]]] = []
+    def prepare(self) -> None:
+        self.memory: list[list[tuple[int, Tensor]]] = []
 
     def step(self, task: int, rows: list[int]) -> None:
         super().step(task, rows)
         kept = [sample for memory in self.memory for sample in memory]
         if not kept:
             return
-        filled, slots = self.given("draw")
-        assert (filled, len(slots)) == (len(kept), min(len(kept), self.config.replay_batch))
         distances = []
-        for row, before in (kept[slot] for slot in slots):
+        for row, before in self.drawn(kept):
             now = self.logits(self.images[row]).softmax(0)
             squared = (now - before.softmax(0)).square().sum()
             distances.append(squared.sqrt() if squared > 0 else squared)  # no slope at 0
@@ -551,28 +548,22 @@ class SlowFDR(Slow):
 class SlowGSS(Slow):
     """Keeps samples whose gradients point in many directions."""
 
-    def begin_task(self, task: int) -> None:
-        if task == 0:
-            self.memory: list[int] = []
-            self.score: list[float] = []
+    def prepare(self) -> None:
+        self.memory: list[int] = []
+        self.score: list[float] = []
 
     def loss(self, task: int, rows: list[int]) -> Tensor:
         losses = self.stream_losses(task, rows)
         if self.memory:
-            filled, slots = self.given("draw")
-            want = min(len(self.memory), self.config.replay_batch)
-            assert (filled, len(slots)) == (len(self.memory), want)
-            losses += self.losses(self.of_rows([self.memory[slot] for slot in slots]))
+            losses += self.losses(self.of_rows(self.drawn(self.memory)))
         return self.mean_of(losses)
 
     def step(self, task: int, rows: list[int]) -> None:
         super().step(task, rows)
         probes: list[Weights] = []
         if self.memory:
-            filled, slots = self.given("draw")
-            want = min(len(self.memory), int(self.weight["probes"]))
-            assert (filled, len(slots)) == (len(self.memory), want)
-            probes = [self.gradient_of([self.memory[slot]]) for slot in slots]
+            drawn = self.drawn(self.memory, int(self.weight["probes"]))
+            probes = [self.gradient_of([row]) for row in drawn]
         score = self.likeness(rows, probes) if probes else 0.1
         late = bool(probes) and len(self.memory) + len(rows) > self.config.buffer
         random = self.given("random replace") if late else None
@@ -607,21 +598,22 @@ class SlowGSS(Slow):
 class SlowReplay(Slow):
     """Keeps a reservoir of samples, and replays a draw of it in every step."""
 
-    def begin_task(self, task: int) -> None:
-        if task == 0:
-            self.memory: list[int] = []
-            self.presented = 0
+    draws_per_step = 1
+
+    def prepare(self) -> None:
+        self.memory: list[int] = []
+        self.presented = 0
 
     def begin_epoch(self, task: int, epoch: int, sizes: list[int]) -> None:
         config = self.config
         starts = self.presented + np.cumsum([0, *sizes[:-1]])
-        filled = np.minimum(starts, config.buffer)
-        draws = draw_distinct(
+        filled = np.repeat(np.minimum(starts, config.buffer), self.draws_per_step)
+        chosen = draw_distinct(
             generator(config.seed, "replay", task, epoch), filled, config.replay_batch
         )
         self.draws = [
-            drawn[: min(config.replay_batch, have)].tolist()
-            for drawn, have in zip(draws, filled.tolist(), strict=True)
+            own[: min(config.replay_batch, have)].tolist()
+            for own, have in zip(chosen, filled.tolist(), strict=True)
         ]
         numbers = self.presented + 1 + np.arange(sum(sizes))
         self.places = generator(config.seed, "reservoir", task, epoch).integers(0, numbers).tolist()
@@ -629,12 +621,15 @@ class SlowReplay(Slow):
     def step(self, task: int, rows: list[int]) -> None:
         self.replayed = [self.memory[slot] for slot in self.draws.pop(0)]
         self.learn(task, rows)
-        for row in rows:
+        self.insert(rows)
+
+    def insert(self, samples: Sequence[Any]) -> None:
+        for sample in samples:
             place = self.places.pop(0)
             if self.presented < self.config.buffer:
-                self.memory.append(row)
+                self.memory.append(sample)
             elif place < self.config.buffer:
-                self.memory[place] = row
+                self.memory[place] = sample
             self.presented += 1
 
     def learn(self, task: int, rows: list[int]) -> None:
@@ -648,11 +643,10 @@ class SlowReplay(Slow):
 class SlowHAL(SlowReplay):
     """Holds what it says of anchors: images it would forget most easily."""
 
-    def begin_task(self, task: int) -> None:
-        super().begin_task(task)
-        if task == 0:
-            self.anchors: list[Tensor] = []
-            self.mean_features = torch.zeros(7, dtype=torch.float64)
+    def prepare(self) -> None:
+        super().prepare()
+        self.anchors: list[Tensor] = []
+        self.mean_features = torch.zeros(7, dtype=torch.float64)
 
     def learn(self, task: int, rows: list[int]) -> None:
         gradient = self.gradient(self.loss(task, rows))
@@ -722,10 +716,9 @@ class SlowERACE(SlowReplay):
 class SlowEREMA(SlowReplay):
     """A copy of the net, always behind it, teaches what it says of the replay, and predicts."""
 
-    def begin_task(self, task: int) -> None:
-        super().begin_task(task)
-        if task == 0:
-            self.slow, self.taken = copy.deepcopy(self.net), 0
+    def prepare(self) -> None:
+        super().prepare()
+        self.slow, self.taken = copy.deepcopy(self.net), 0
 
     def loss(self, task: int, rows: list[int]) -> Tensor:
         loss = super().loss(task, rows)
@@ -754,11 +747,10 @@ class SlowEREMA(SlowReplay):
 class SlowCLSER(SlowReplay):
     """Two copies behind the net: the one that knows a sample better teaches it; one predicts."""
 
-    def begin_task(self, task: int) -> None:
-        super().begin_task(task)
-        if task == 0:
-            self.copies_of_net = {kind: copy.deepcopy(self.net) for kind in ("plastic", "stable")}
-            self.taken = 0
+    def prepare(self) -> None:
+        super().prepare()
+        self.copies_of_net = {kind: copy.deepcopy(self.net) for kind in ("plastic", "stable")}
+        self.taken = 0
 
     def loss(self, task: int, rows: list[int]) -> Tensor:
         loss = super().loss(task, rows)
@@ -830,18 +822,9 @@ class SlowLODE(SlowReplay):
 class SlowDERpp(SlowReplay):
     """Two draws: what was said of one is to be said again, the labels of the other are relearnt."""
 
+    draws_per_step = 2
     memory: list[Any]
-    """Of every sample its row, and what was said of it when it came."""
-
-    def begin_epoch(self, task: int, epoch: int, sizes: list[int]) -> None:
-        super().begin_epoch(task, epoch, sizes)
-        size = self.config.replay_batch
-        starts = self.presented + np.cumsum([0, *sizes[:-1]])
-        filled = np.repeat(np.minimum(starts, self.config.buffer), 2)
-        draws = draw_distinct(generator(self.config.seed, "replay", task, epoch), filled, size)
-        self.draws = [
-            own[: min(size, have)].tolist() for own, have in zip(draws, filled, strict=True)
-        ]
+    """Of every sample its row, and the logits that it had when it arrived."""
 
     def step(self, task: int, rows: list[int]) -> None:
         recalled, relearnt = ([self.memory[i] for i in self.draws.pop(0)] for _ in range(2))
@@ -855,16 +838,11 @@ class SlowDERpp(SlowReplay):
             loss = loss + self.weight["alpha"] * self.mean_of(squares)
             loss = loss + self.weight["beta"] * self.mean_of(labels)
         self.move(self.gradient(loss))
-        for row in rows:
-            place, kept = self.places.pop(0), said[row]
-            if self.config.mask_stored:
-                absent = [k for k in self.every_class if k not in self.benchmark.tasks[task]]
+        if self.config.mask_stored:
+            absent = [k for k in self.every_class if k not in self.benchmark.tasks[task]]
+            for kept in said.values():
                 kept[absent] = float(self.config.mask or 0.0)
-            if self.presented < self.config.buffer:
-                self.memory.append((row, kept))
-            elif place < self.config.buffer:
-                self.memory[place] = (row, kept)
-            self.presented += 1
+        self.insert([(row, said[row]) for row in rows])
 
 
 class SlowMIR(SlowReplay):
@@ -892,9 +870,8 @@ class SlowMIR(SlowReplay):
 class SlowSSIL(Slow):
     """New classes compete in the stream and old ones in the replay; past tasks are distilled."""
 
-    def begin_task(self, task: int) -> None:
-        if task == 0:
-            self.memory: dict[int, list[int]] = {}
+    def prepare(self) -> None:
+        self.memory: dict[int, list[int]] = {}
 
     def loss(self, task: int, rows: list[int]) -> Tensor:
         own = self.benchmark.tasks[task]
@@ -902,9 +879,7 @@ class SlowSSIL(Slow):
         if task == 0:
             return self.mean_of(losses)
         kept = [row for label in sorted(self.memory) for row in self.memory[label]]
-        filled, slots = self.given("draw")
-        assert (filled, len(slots)) == (len(kept), min(len(kept), self.config.replay_batch))
-        replayed = [kept[slot] for slot in slots]
+        replayed = self.drawn(kept)
         losses += [
             surprise(self.logits(image), label, self.seen(task - 1))
             for image, label in self.of_rows(replayed)
