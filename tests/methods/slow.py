@@ -35,7 +35,7 @@ Weights = list[Tensor]
 
 
 class Chance:
-    """What was random in a run, by kind, in the order in which it came; each [S, ...]."""
+    """The random choices of a run by kind, in order; each [S, ...]."""
 
     def __init__(self) -> None:
         self.noted: defaultdict[str, list[Any]] = defaultdict(list)
@@ -76,7 +76,7 @@ class NotingContext:
 
 
 def noting(method: str, chance: Chance) -> type[Method]:
-    """The method, with all that is random in its run noted."""
+    """Return the method with its random choices recorded."""
     base = find_method(method)
 
     class Noting(base):  # type: ignore[misc, valid-type]
@@ -98,14 +98,14 @@ def noting(method: str, chance: Chance) -> type[Method]:
 
 
 def surprise(logits: Tensor, label: int, among: Sequence[int], others: float = -INF) -> Tensor:
-    """-log of the probability of a label, where only some classes compete and the others say m."""
+    """-log of the probability of a label, among some classes and m for each of the others."""
     absent = torch.full((len(logits) - len(among),), others, dtype=logits.dtype)
     rivals = torch.cat([logits[list(among)], absent])
     return (rivals - logits[label]).exp().sum().log()
 
 
 class Slow:
-    """One trial of SGD; the others change what they do differently."""
+    """One trial of SGD; other methods override what differs."""
 
     def __init__(
         self, config: TrialConfig, benchmark: Benchmark, chance: dict[str, list[Any]]
@@ -124,13 +124,13 @@ class Slow:
         self.class_il = np.full((benchmark.num_tasks, benchmark.num_tasks), np.nan)
         self.task_il = np.full((benchmark.num_tasks, benchmark.num_tasks), np.nan)
         self.happened: Counter[str] = Counter()
-        """How often a branch of the method was taken, so that a test can ask for it."""
+        """How often each branch of the method was taken."""
         self.arrived: set[int] = set()
         """The rows so far, in a stream that repeats itself in every epoch."""
         self.prepare()
 
     def given(self, kind: str) -> Any:
-        """The next thing of a kind that chance decided."""
+        """The next random choice of a kind."""
         return self.chance[kind].pop(0)
 
     def run(self) -> None:
@@ -276,7 +276,7 @@ def dot(one: Weights, other: Weights) -> float:
 
 
 class SlowOEWC(Slow):
-    """Pulls the weights to where the last task left them, the more they mattered."""
+    """Pulls the weights to their values after the last task, the more they mattered."""
 
     def prepare(self) -> None:
         self.importance, self.anchor = self.zeros(), self.copies()
@@ -304,7 +304,7 @@ class SlowOEWC(Slow):
 
 
 class SlowSI(SlowOEWC):
-    """Pulls like oEWC; a weight mattered by what moving it took off the loss."""
+    """Pulls as oEWC does; a weight matters by how much its changes lowered the loss."""
 
     def prepare(self) -> None:
         super().prepare()
@@ -331,7 +331,7 @@ class SlowSI(SlowOEWC):
 
 
 class SlowLwF(Slow):
-    """Asks of the new net what the old one said of the new samples, among the old classes."""
+    """Distils the old net's outputs on the new samples, among the old classes."""
 
     def begin_task(self, task: int) -> None:
         if task == 0:
@@ -373,7 +373,7 @@ class SlowLwF(Slow):
 
 
 class SlowQuota(Slow):
-    """Keeps so many samples of every task, chosen when it ends."""
+    """Keeps equally many samples of every task, chosen when it ends."""
 
     def prepare(self) -> None:
         self.memory: list[list[int]] = []
@@ -386,7 +386,7 @@ class SlowQuota(Slow):
 
 
 def solve_by_trial(quadratic: Floats, linear: Floats, least: float) -> Floats:
-    """min 1/2 v'Qv + p'v with every v >= least: try every set of those that stand at the bound."""
+    """min 1/2 v'Qv + p'v with every v >= least: try every set of active bounds."""
     count = len(linear)
     best, lowest = np.full(count, least), INF
     for bits in range(2**count):
@@ -403,7 +403,7 @@ def solve_by_trial(quadratic: Floats, linear: Floats, least: float) -> Floats:
 
 
 class SlowGEM(SlowQuota):
-    """Turns the gradient until it opposes that of no task before."""
+    """Rotates the gradient until it opposes that of no earlier task."""
 
     def step(self, task: int, rows: list[int]) -> None:
         gradient = self.gradient(self.loss(task, rows))
@@ -423,7 +423,7 @@ class SlowGEM(SlowQuota):
 
 
 class SlowAGEM(SlowQuota):
-    """Takes out of the gradient what opposes that of a draw from memory."""
+    """Removes the component that opposes the gradient of a draw from memory."""
 
     def step(self, task: int, rows: list[int]) -> None:
         gradient = self.gradient(self.loss(task, rows))
@@ -440,7 +440,7 @@ class SlowAGEM(SlowQuota):
 
 
 class SlowICaRL(Slow):
-    """Learns sigmoids, keeps exemplars by herding, answers by the nearest mean of exemplars."""
+    """Learns sigmoids, keeps exemplars by herding, predicts the nearest mean of exemplars."""
 
     def prepare(self) -> None:
         self.exemplars: dict[int, list[int]] = {}
@@ -505,7 +505,7 @@ class SlowDarkICaRL(SlowICaRL):
 
 
 def slow_herd(features: Sequence[Tensor], count: int) -> list[int]:
-    """Take, one after the other, what brings the mean of those taken nearest to that of all."""
+    """Choose one sample at a time: the one that brings the mean closest to that of all."""
     mean = torch.stack(list(features)).mean(0)
     taken: list[int] = []
     while len(taken) < min(count, len(features)):
@@ -519,7 +519,7 @@ def slow_herd(features: Sequence[Tensor], count: int) -> list[int]:
 
 
 class SlowFDR(Slow):
-    """After the stream, a second step: back to what was said of samples of tasks before."""
+    """Takes a second step, which restores the outputs on samples of earlier tasks."""
 
     def prepare(self) -> None:
         self.memory: list[list[tuple[int, Tensor]]] = []
@@ -641,7 +641,7 @@ class SlowReplay(Slow):
 
 
 class SlowHAL(SlowReplay):
-    """Holds what it says of anchors: images it would forget most easily."""
+    """Keeps its outputs on anchors: images that it would forget most easily."""
 
     def prepare(self) -> None:
         super().prepare()
@@ -699,7 +699,7 @@ class SlowHAL(SlowReplay):
 
 
 class SlowERACE(SlowReplay):
-    """On the stream, the classes of the batch and those not met yet compete; on replay, all."""
+    """On the stream, the batch's classes and unseen ones compete; on replay, all classes."""
 
     def loss(self, task: int, rows: list[int]) -> Tensor:
         came = {self.labels[row] for row in rows}
@@ -714,7 +714,7 @@ class SlowERACE(SlowReplay):
 
 
 class SlowEREMA(SlowReplay):
-    """A copy of the net, always behind it, teaches what it says of the replay, and predicts."""
+    """A slow copy of the net teaches the replay and predicts."""
 
     def prepare(self) -> None:
         super().prepare()
@@ -745,7 +745,7 @@ class SlowEREMA(SlowReplay):
 
 
 class SlowCLSER(SlowReplay):
-    """Two copies behind the net: the one that knows a sample better teaches it; one predicts."""
+    """Two slow copies of the net: the better one per sample teaches it; one predicts."""
 
     def prepare(self) -> None:
         super().prepare()
@@ -783,7 +783,7 @@ class SlowCLSER(SlowReplay):
 
 
 class SlowERLAS(SlowReplay):
-    """Every logit is raised by the logarithm of how often its class came in the last steps."""
+    """Adds to each logit the logarithm of its class's count in the latest steps."""
 
     def loss(self, task: int, rows: list[int]) -> Tensor:
         samples = self.of_rows(rows + self.replayed)
@@ -801,7 +801,7 @@ class SlowERLAS(SlowReplay):
 
 
 class SlowLODE(SlowReplay):
-    """Is it new, and which of the new is it: two losses, and the first weighs less."""
+    """Two losses: whether a sample is of a new class, which has less weight, and of which."""
 
     def loss(self, task: int, rows: list[int]) -> Tensor:
         old = self.seen(task - 1) if task else []
@@ -820,7 +820,7 @@ class SlowLODE(SlowReplay):
 
 
 class SlowDERpp(SlowReplay):
-    """Two draws: what was said of one is to be said again, the labels of the other are relearnt."""
+    """Two draws: the logits of one are distilled, the labels of the other are learnt again."""
 
     draws_per_step = 2
     memory: list[Any]
@@ -846,7 +846,7 @@ class SlowDERpp(SlowReplay):
 
 
 class SlowMIR(SlowReplay):
-    """Tries a step on the stream, and replays the candidates to which it does most harm."""
+    """Tries a step on the stream, and replays the candidates that it harms most."""
 
     def loss(self, task: int, rows: list[int]) -> Tensor:
         stream = self.mean_of(self.stream_losses(task, rows))
@@ -959,7 +959,7 @@ def masks_of(method: str) -> tuple[float | None, ...]:
 
 
 def three_trials(config: MakeConfig, method: str, **changes: Any) -> list[TrialConfig]:
-    """Three trials that differ in all that trials of one stack may differ in."""
+    """Three trials that differ in everything that trials of one stack may differ in."""
     return [
         config(
             method=method,
@@ -987,7 +987,7 @@ def run_noted(configs: Sequence[TrialConfig], benchmark: Benchmark) -> tuple[Tri
 
 
 def assert_same_outcome(stack: TrialStack, trial: int, slow: Slow) -> None:
-    """The same weights, and as many right answers."""
+    """Compare the weights and the accuracies."""
     state = stack.state()
     for name, value in slow.net.named_parameters():
         torch.testing.assert_close(
