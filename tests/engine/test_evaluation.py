@@ -8,7 +8,7 @@ from torch import Tensor
 from remask.data.benchmark import Benchmark
 from remask.engine import TrialStack
 from remask.methods import ER
-from tests.engine.stack_samples import MakeConfig, finish, small_mlp
+from tests.engine.stack_samples import MakeConfig, finish, small_mlp, snapshot
 
 TASKS = 40
 
@@ -102,3 +102,12 @@ def test_confidence_is_of_the_scores_that_the_accuracy_is_of(
         rows = tiny.test_labels == label
         scores = opposite.scores(tiny.test_inputs[rows] * tiny.scale, task)[0]
         assert said == pytest.approx(float(scores.softmax(-1)[:, label].mean()), rel=1e-5)
+
+
+def test_answers_are_those_of_a_restored_state(config: MakeConfig, tiny: Benchmark) -> None:
+    one, other = (
+        finish(TrialStack([config(method="er", net="mlp", seed=seed)], tiny)) for seed in (0, 1)
+    )
+    assert one.results()[0].confidence != other.results()[0].confidence
+    one.restore(snapshot(other), other.position)
+    assert one.results()[0].confidence == other.results()[0].confidence
