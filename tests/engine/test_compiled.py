@@ -132,6 +132,31 @@ def test_skipping_zeros_changes_no_bits(
         configs = [config(**options, seed=seed) for seed in (0, 1)]
         stack = TrialStack(configs, digits, build_net=mlp)
         stack.learn(stack.tasks[0])
+        stack.evaluate()
+        found.append(snapshot(stack))
+    assert_same(*found)
+
+
+def test_a_restored_stack_gives_the_same_answers_as_the_one_that_was_evaluated(
+    config: MakeConfig, digits: Benchmark
+) -> None:
+    options = {"benchmark": "split-digits", "epochs": 1}
+    stacks = [TrialStack([config(**options)], digits, build_net=mlp) for _ in range(2)]
+    (evaluated,) = stacks[0].finish()
+    stacks[1].restore(snapshot(stacks[0]), stacks[0].position)
+    (restored,) = stacks[1].results()
+    assert restored.answers == evaluated.answers
+    assert restored.confidence == evaluated.confidence
+
+
+def test_threads_of_a_stack_change_no_bits(
+    config: MakeConfig, tiny: Benchmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for threads in (1, 3):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        stack = make(config, tiny)
+        stack.finish()
         found.append(snapshot(stack))
     assert_same(*found)
 

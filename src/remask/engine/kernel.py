@@ -258,6 +258,7 @@ def compute_logits(net, inputs, places, decoding, logits):
     counts = np.zeros((2, lists.pairs), np.int64)
     for first in range(0, len(places), BLOCK):
         rows = min(BLOCK, len(places) - first)
+        fetch_ahead(inputs, places[first + BLOCK : first + 2 * BLOCK])
         counts[1] = 0
         for row in range(rows):
             place = places[first + row]
