@@ -258,10 +258,9 @@ class CompiledSteps:
 
     def _logits_at(self, inputs: Tensor, places: Tensor) -> Tensor:
         trials = len(self._layout.flat)
-        inputs = inputs.flatten(1).contiguous().expand(trials, *inputs.flatten(1).shape)
-        places = places.expand(trials, places.shape[-1])
+        flat = inputs.flatten(1).contiguous().expand(trials, -1, -1)
         decoding = Decoding(self._scale, self._shift, self._sparse)
-        return self._compute(self._layouts[-1], inputs, places, decoding)
+        return self._compute(self._layouts[-1], flat, places.expand(trials, -1), decoding)
 
     def _compute(
         self, layout: Layout, inputs: Tensor, places: Tensor, decoding: Decoding
