@@ -78,7 +78,7 @@ class Round:
         self._deadline = deadline
         self._folder = folder
         self._store = folder / "place" / "results.db"
-        names = list(METHODS)
+        names = [name for name, method in METHODS.items() if method.trains_net]
         self._methods = sorted({names[number % len(names)], self.chance.choice(names)})
         self._requests: list[Request] = []
 
