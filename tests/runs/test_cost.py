@@ -115,3 +115,13 @@ def test_the_size_of_the_digits_is_that_of_the_data() -> None:
     assert sizes.train == len(benchmark.train_labels)
     assert sizes.test == len(benchmark.test_labels)
     assert sizes.shape == benchmark.input_shape
+
+
+def test_methods_that_the_kernel_cannot_run_have_rates_of_their_own() -> None:
+    """Their steps are taken in torch, and take several times as long."""
+    compiled, in_torch = (
+        trial_configs(benchmark="split-mnist", method=method, buffer=200, seeds=[0])[0]
+        for method in ("er", "hal")
+    )
+    kernel, torch = (rates_of(config, 2, RunOptions()) for config in (compiled, in_torch))
+    assert seconds_of(compiled, torch) > 1.5 * seconds_of(compiled, kernel)

@@ -46,6 +46,15 @@ _LOOKED_AT = 256  # samples
 _MOST_LISTED = 65_535  # rows of a step, or inputs, of which zeros can be skipped
 
 
+def can_compile(kind: type[Method]) -> bool:
+    """Whether the kernel can take the steps of a method: its loss is terms, and no hook acts."""
+    return (
+        kind.trains_net
+        and all(getattr(kind, hook) is getattr(Method, hook) for hook in _HOOKS)
+        and (kind.slow_copy is not None or kind.after_step is Method.after_step)
+    )
+
+
 class CompiledSteps:
     """Takes the steps of a stack in the kernel."""
 
@@ -64,9 +73,7 @@ class CompiledSteps:
             not isinstance(net, LinearStack)
             or next(iter(net.parameters.values())).device.type != "cpu"
             or optimizer != "sgd"
-            or not kind.trains_net
-            or any(getattr(kind, hook) is not getattr(Method, hook) for hook in _HOOKS)
-            or (kind.slow_copy is None and kind.after_step is not Method.after_step)
+            or not can_compile(kind)
             or data.augment
             or data.input_type not in (torch.uint8, torch.float32)
             or (memory is not None and memory.counts is not None)

@@ -21,6 +21,7 @@ from remask.data.classes import split_classes
 from remask.data.dataset import cache_folder, is_complete
 from remask.data.registry import BENCHMARKS
 from remask.engine import TrialStack
+from remask.engine.compiled import can_compile
 from remask.errors import RemaskError
 from remask.experiments.cost import (
     TRAINING_FACTOR,
@@ -35,6 +36,9 @@ from remask.experiments.options import RunOptions
 from remask.experiments.running import executor_for, largest_stacks
 from remask.files import make_folder, read_limited, write_atomically
 from remask.machine import check_device, provenance, write_duration
+from remask.methods import find_method
+from remask.methods.sgd import SGD
+from remask.methods.step import Step
 from remask.own_code import own_title
 from remask.reports.tables import PlainTable
 from remask.store.cells import cell_labels, grouped
@@ -185,15 +189,28 @@ def _times(jobs: Sequence[Job], options: RunOptions, executor: Executor) -> dict
     if jobs and executor.on_this_machine:
         check_device(options.device)
     times: dict[Job, float] = {}
-    rates: dict[tuple[str, int], Rates] = {}
+    rates: dict[tuple[str, int, bool], Rates] = {}
     # Rates are measured on the smallest inputs; larger ones take proportionally longer.
     for job in sorted(jobs, key=lambda job: cost_of(job.configs[0].cell).flops):
         config, trials = job.configs[0], len(job.configs)
-        if (config.net, trials) not in rates:
-            measured = executor.call(rates_of, config, trials, options, options=options)
-            rates[config.net, trials] = measured
-        times[job] = seconds_of(config.cell, rates[config.net, trials])
+        speed = _speed(config, trials)
+        if speed not in rates:
+            rates[speed] = executor.call(rates_of, config, trials, options, options=options)
+        times[job] = seconds_of(config.cell, rates[speed])
     return times
+
+
+def _speed(config: TrialConfig, trials: int) -> tuple[str, int, bool]:
+    """What rates depend on: the net, the size of the stack, and whether the kernel can be used."""
+    compiled = can_compile(find_method(config.method)) and config.memory != "merging"
+    return config.net, trials, compiled
+
+
+class _InTorch(SGD):
+    """SGD with a hook, so that its steps are taken in torch."""
+
+    def begin_step(self, step: Step) -> None:
+        """Nothing."""
 
 
 def _has_data(benchmark: str) -> bool:
@@ -236,8 +253,8 @@ def seconds_of(config: TrialConfig, rates: Rates) -> float:
 def rates_of(config: TrialConfig, trials: int, options: RunOptions) -> Rates:
     """The rates of a net in stacks of `trials` trials, measured unless that was done before."""
     known = provenance()
-    what = [config.net, trials, options.device, options.threads, known["machine"]]
-    what.append(known["versions"])
+    what = [*_speed(config, trials), options.device, options.threads]
+    what += [known["machine"], known["versions"]]
     name = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
     path = cache_folder() / "rates" / f"{name}.json"
     with suppress(OSError, ValueError, TypeError):
@@ -311,4 +328,6 @@ def _stack(
         TrialConfig(**chosen, batch=batch, buffer=0, replay_batch=0, epochs=1, seed=seed)
         for seed in range(trials)
     ]
-    return TrialStack(configs, benchmark, device=options.device)
+    _, _, compiled = _speed(config, trials)
+    method = SGD if compiled else _InTorch
+    return TrialStack(configs, benchmark, method=method, device=options.device)
