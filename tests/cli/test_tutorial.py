@@ -78,7 +78,7 @@ def test_the_tutorial_teaches_ten_classes_in_five_visits(reader: Reader, tmp_pat
         float(accuracies[0]["all"]), abs=_ANOTHER_PROCESSOR
     )
 
-    reader.follow("What it has learnt, and when")
+    reader.follow("History")
     assert (tmp_path / "reader.html").exists()
     assert (tmp_path / "accuracy-per-class.png").exists()
     reader.follow("Forget a class")
@@ -100,5 +100,5 @@ def test_the_exported_file_is_used_as_the_page_shows(
 ) -> None:
     reader.follow("A folder of images")
     reader.follow("Five visits")
-    reader.follow("Use it elsewhere")
+    reader.follow("Export")
     assert capfd.readouterr().out.splitlines()[-1] == "seven"
