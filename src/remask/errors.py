@@ -6,10 +6,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
+    from pydantic_core import ErrorDetails
 
 _LONGEST = 100_000
 _LONGEST_VALUE = 200  # characters of a wrong value in a message
 _MOST_ERRORS = 5  # in a message
+_ALLOWED = {
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+}
+"""By pydantic's type of an error; other errors have its message."""
 
 
 class RemaskError(Exception):
@@ -84,15 +90,24 @@ def prose(text: str) -> str:
     return printable(text[:_LONGEST])
 
 
-def describe_errors(error: "ValidationError") -> str:
-    """A validation error for people: the first fields, their values, and what is allowed."""
+def describe_errors(error: "ValidationError", *, positions: bool = True) -> str:
+    """A validation error for people: the first fields, their values, and what is allowed.
+
+    Fields in lists have their position, `buffer.0`, unless `positions` is false.
+    """
     problems = []
     for problem in error.errors()[:_MOST_ERRORS]:
-        allowed = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
-        field = ".".join(map(str, problem["loc"]))
+        allowed = what_is_allowed(problem)
+        field = ".".join(str(part) for part in problem["loc"] if positions or isinstance(part, str))
         value = "" if problem["type"] == "missing" else f" = {_short(problem['input'])}"
         problems.append(f"{field}{value}: {allowed}" if field else allowed)
     return "; ".join(problems)
+
+
+def what_is_allowed(problem: "ErrorDetails") -> str:
+    """What one of a validation error's problems says about the allowed values."""
+    message = _ALLOWED.get(problem["type"], problem["msg"])
+    return message.removeprefix("Value error, ").removeprefix("Input ")
 
 
 def _short(value: object) -> str:

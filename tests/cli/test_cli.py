@@ -82,7 +82,7 @@ def test_a_stopped_run_with_auto_resumes_to_the_same_result(
         (["--method", "sgd", "--buffer", "10"], "has no memory"),
         (["--method", "er", "--alpha", "1"], "alpha"),
         (["--buffer", "0"], "`buffer >= 1`"),
-        (["--buffer", "many"], "should be a valid integer"),
+        (["--buffer", "many"], "buffer = 'many': must be a whole number"),
         (["--method", "gem", "--buffer", "4"], "`buffer >= 5` for 5 tasks and 10 classes"),
         (["--trials", "0"], "trials"),
         (["--lr", "0"], "greater than 0"),

@@ -13,8 +13,8 @@ from remask.experiments import RunOptions
     ("given", "message"),
     [
         ({"workers": 0}, "workers = 0: should be greater than or equal to 1"),
-        ({"workers": "2"}, "workers = '2': should be a valid integer"),
-        ({"threads": 1.5}, "threads = 1.5: should be a valid integer"),
+        ({"workers": "2"}, "workers = '2': must be a whole number"),
+        ({"threads": 1.5}, "threads = 1.5: must be a whole number"),
         ({"threads": 4097}, "threads = 4097: should be less than or equal to 4096"),
         ({"stack": -1}, "stack = -1: should be greater than or equal to 1"),
         (

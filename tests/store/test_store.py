@@ -195,9 +195,9 @@ def test_every_name_of_a_method_finds_its_trials(
         ({"bufer": 200}, "unknown filter 'bufer'; did you mean 'buffer'?"),
         (
             {"status": "finnished"},
-            "filter status: 'finnished' is not valid: Input should be 'finished',",
+            "filter status: 'finnished' is not valid: should be 'finished',",
         ),
-        ({"buffer": "many"}, "filter buffer: 'many' is not valid"),
+        ({"buffer": "many"}, "filter buffer: 'many' is not valid: must be a whole number"),
         ({"mask": "low"}, "filter mask: 'low' is not valid"),
         ({"since": "2026"}, "filter since: '2026' is not valid"),
         ({"since": 2026}, "filter since: 2026 is not valid"),

@@ -110,7 +110,7 @@ def combine(given: Mapping[str, Any]) -> list[TrialConfig]:
     try:
         asked = _Asked.model_validate(given)
     except ValidationError as error:
-        raise SettingsError(describe_errors(error)) from None
+        raise SettingsError(describe_errors(error, positions=False)) from None
     axes: list[list[Any]] = [asked.benchmark, asked.method, asked.buffer or [None]]
     axes += asked.weights.values()
     masks = asked.mask or None

@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import AfterValidator, BeforeValidator, TypeAdapter, ValidationError
 
 from remask.config import Integer, Mask
-from remask.errors import UnknownNameError, nearest, unknown
+from remask.errors import UnknownNameError, nearest, unknown, what_is_allowed
 from remask.names import TITLES, systems_named, unknown_method
 from remask.own_code import names_own_code
 from remask.record import Status, write_moment
@@ -123,5 +123,5 @@ def _validated(name: str, value: object) -> object:
     try:
         return FILTERS[name].kind.validate_python(value)
     except ValidationError as error:
-        allowed = error.errors()[0]["msg"].removeprefix("Value error, ")
+        allowed = what_is_allowed(error.errors()[0])
         raise StoreError(f"filter {name}: {value!r} is not valid: {allowed}") from None
