@@ -193,6 +193,17 @@ def test_invalid_arguments_are_refused() -> None:
         ReplayMemory(0)
     with pytest.raises(ReplayMemoryError, match="reservoir, balanced, merging, got 'fifo'"):
         ReplayMemory(3, "fifo")  # type: ignore[arg-type]
+    with pytest.raises(ReplayMemoryError, match="capacity must be a whole number, got 2"):
+        ReplayMemory(2.5)  # type: ignore[arg-type]
+    with pytest.raises(ReplayMemoryError, match="capacity must be a whole number, got '3'"):
+        ReplayMemory("3")  # type: ignore[arg-type]
+    memory = ReplayMemory(4)
+    memory.add(*numbered(0, 4))
+    with pytest.raises(ReplayMemoryError, match="n must be a whole number, got 2"):
+        memory.draw(2.0)  # type: ignore[arg-type]
+    with pytest.raises(ReplayMemoryError, match="capacity must be a whole number, got 2"):
+        memory.resize(2.5)  # type: ignore[arg-type]
+    assert (memory.capacity, len(memory)) == (4, 4)
 
 
 def test_a_state_that_does_not_fit_is_refused_and_changes_nothing() -> None:
@@ -253,6 +264,8 @@ def test_what_is_not_a_tensor_is_refused_with_a_message() -> None:
             memory.add(x, labels)
     with pytest.raises(ReplayMemoryError, match="y is a list that torch cannot convert"):
         memory.add(torch.zeros(2), ["cat", "dog"])
+    with pytest.raises(ReplayMemoryError, match="logits must be a tensor, got list"):
+        memory.add(torch.zeros(2), labels, [[0.0], [1.0]])  # type: ignore[arg-type]
     with pytest.raises(
         ReplayMemoryError, match="needs a tensor x of floating point or uint8, got a: "
     ):

@@ -33,6 +33,7 @@ def read_arguments(
     allow_positive: bool,
 ) -> tuple[Tensor, Tensor | None, float | Tensor]:
     """Return logits [..., K]; a mask that broadcasts to them, class ids or None; and m."""
+    check_tensor("logits", logits)
     if logits.ndim == 0 or not logits.is_floating_point():
         raise ValueError(
             f"logits need a floating dtype and a last axis of classes; got {_describe(logits)}"
@@ -157,8 +158,10 @@ def _class_ids(name: str, listed: Any, num_classes: int) -> list[int]:
     """Return class ids in ascending order, each once."""
     try:
         ids = sorted({operator.index(each) for each in listed})
-    except TypeError as error:
-        raise TypeError(f"{name} is {listed!r:.60}: {error}; {_ACTIVE_FORMS}") from None
+    except TypeError:
+        wrong = [each for each in listed if not _is_integer(each)] if _is_collection(listed) else []
+        which = f": {wrong[0]!r:.60} is not a whole number" if wrong else ""
+        raise TypeError(f"{name} is {listed!r:.60}{which}; {_ACTIVE_FORMS}") from None
     if not ids:
         raise ValueError(f"{name} is empty; every sample needs at least one class")
     if any(isinstance(each, bool) for each in listed):
@@ -167,6 +170,14 @@ def _class_ids(name: str, listed: Any, num_classes: int) -> list[int]:
         if not 0 <= class_id < num_classes:
             _refuse_id(class_id, num_classes)
     return ids
+
+
+def _is_integer(value: Any) -> bool:
+    try:
+        operator.index(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _refuse_id(class_id: int, num_classes: int) -> NoReturn:
@@ -184,8 +195,15 @@ def _broadcasts(given: Sequence[int], shape: Sequence[int]) -> bool:
     return len(given) <= len(shape) and all(have in (1, want) for have, want in sizes)
 
 
+def check_tensor(name: str, value: object) -> None:
+    """Refuse a list, an array or anything else that is not a tensor."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} must be a tensor; got {type(value).__name__}")
+
+
 def check_layout(logits: Tensor, target: Tensor, dim: int | None) -> None:
     """Refuse logits of four or more axes whose classes may be the last axis or axis 1."""
+    check_tensor("target", target)
     shape, given = list(logits.shape), list(target.shape)
     fits_both = given == shape or given == shape[:-1] == [shape[0], *shape[2:]]
     if dim is None and len(shape) > 3 and fits_both:

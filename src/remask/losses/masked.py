@@ -17,6 +17,7 @@ from remask.losses.arguments import (
     check_options,
     check_shape,
     check_shares,
+    check_tensor,
     read_arguments,
     read_mask_value,
 )
@@ -214,6 +215,7 @@ def masked_binary_cross_entropy(
 
     """
     check_options(reduction)
+    check_tensor("target", target)
     given = read_arguments(input, active, -INF, dim, check, False)
     logits, mask = given[0], _replace_masked(*given)[1]
     if target.shape != input.shape:

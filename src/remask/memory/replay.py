@@ -1,5 +1,6 @@
 """A replay memory for any training loop."""
 
+import operator
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import get_args
@@ -57,7 +58,8 @@ class ReplayMemory:
     ) -> None:
         if policy not in _POLICIES:
             raise ReplayMemoryError(f"policy must be one of {', '.join(_POLICIES)}, got {policy!r}")
-        self.capacity, self.policy, self.seed = _at_least_1("capacity", capacity), policy, seed
+        self.capacity = capacity = _at_least_1("capacity", capacity)
+        self.policy, self.seed = policy, seed
         self._device = None if device is None else torch.device(device)
         self._slots: Parts = {}  # all slots; empty before the first add
         self._filled = self._seen = self._adds = self._draws = 0
@@ -160,7 +162,7 @@ class ReplayMemory:
 
     def resize(self, capacity: int) -> None:
         """Change the capacity; a smaller memory keeps a random part, chosen by the policy."""
-        self.capacity = _at_least_1("capacity", capacity)
+        self.capacity = capacity = _at_least_1("capacity", capacity)
         random = generator(self.seed, "resize", self._adds)
         order = random.permutation(self._filled)
         if self.policy == "balanced":
@@ -287,6 +289,10 @@ class ReplayMemory:
 
 
 def _at_least_1(name: str, value: int) -> int:
-    if value < 1:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ReplayMemoryError(f"{name} must be a whole number, got {value!r:.60}") from None
+    if number < 1:
         raise ReplayMemoryError(f"{name} must be at least 1, got {value}")
-    return value
+    return number

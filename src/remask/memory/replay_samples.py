@@ -54,6 +54,8 @@ def read_samples(x: Values | Mapping[str, Values], y: Values, logits: Tensor | N
         raise ReplayMemoryError(f"labels must be integers, got {labels.dtype}")
     parts["labels"] = labels.to(torch.int64)
     if logits is not None:
+        if not isinstance(logits, Tensor):
+            raise ReplayMemoryError(f"logits must be a tensor, got {type(logits).__name__}")
         if logits.ndim < 2 or len(logits) != len(labels):
             raise ReplayMemoryError(f"logits must be [{len(labels)}, K], got {list(logits.shape)}")
         parts["logits"] = logits
