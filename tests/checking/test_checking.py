@@ -1,6 +1,7 @@
 """`remask check` finds each silent defect of a method, and no other."""
 
 import math
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -183,6 +184,15 @@ def test_a_defect_is_found_with_advice(method: type[Method], check: str, message
     assert message in failed[check]
     if check != "loss":
         assert next(iter(failed)) == check  # what comes before it is in order
+
+
+def test_runs_of_a_random_method_are_not_compared_any_further() -> None:
+    method = changed(lambda _, loss, step: loss * random.random())
+    findings = {finding.check: finding for finding in check_method(method)}
+    unchecked = [name for name, each in findings.items() if each.outcome == "not checked"]
+    assert unchecked == ["resume", "stacking", "neighbours", "any net"]
+    assert {findings[name].text for name in unchecked} == {"determinism failed"}
+    assert findings["prediction"].outcome == findings["device"].outcome == "passed"
 
 
 def test_reading_values_with_a_reason_is_not_a_failure() -> None:
