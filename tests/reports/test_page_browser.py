@@ -189,6 +189,7 @@ def test_unpublished_results_have_no_verdicts_and_an_empty_store_no_table(show: 
     assert page.locator("#nothing").is_visible()
     assert not page.locator("#figures").is_visible()
     assert "0 of 5 trials" in page.locator(".running").inner_text()
+    assert page.get_by_role("heading", name="Unfinished runs").is_visible()  # perhaps stopped
 
 
 def test_compressed_data_is_shown(show: Open, monkeypatch: pytest.MonkeyPatch) -> None:

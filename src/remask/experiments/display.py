@@ -141,7 +141,8 @@ class Display:
             shown += f", {what} {accuracy.mean():.2f}"
         if self._lines:
             ended = f"{self._names[cell]}: {len(results)} trial{'s' * (len(results) > 1)}{shown}"
-            so_far = f"{self._cells_done} of {len(self._trials)} cells, {self._rate()}"
+            cells = f"{len(self._trials)} cell{'s' * (len(self._trials) > 1)}"
+            so_far = f"{self._cells_done} of {cells}, {self._rate()}"
             self._console.print(Text.assemble(ended, "  ", (so_far, "dim")))
 
     def _done(self, cell: TrialConfig) -> float:

@@ -122,16 +122,20 @@ class Plan:
 
     def summary(self) -> str:
         """The number of trials to run, and about how long they take."""
-        counts = f"{len(self.cells)} cells, {self.trials} trials, {self.to_run} to run"
+        counts = (
+            f"{_counted(len(self.cells), 'cell')}, {_counted(self.trials, 'trial')}, "
+            f"{self.to_run} to run"
+        )
         if not self.to_run:
             return f"{counts}."
         names = ", ".join(self.lacking)
         data = f" The data of {names} will be downloaded first." if names else ""
         return (
             f"{counts}: about {write_duration(self.seconds)} with {self.at_once} at a time, in "
-            f"{len(self.stacks)} stacks, the longest of {write_duration(max(self.stacks))}; "
-            f"{_write_flops(self.flops)} in all. Estimated from the work of each method and the "
-            f"measured speed of this hardware (docs/scaling.md).{data}"
+            f"{_counted(len(self.stacks), 'stack')}, the longest of "
+            f"{write_duration(max(self.stacks))}; {_write_flops(self.flops)} in all. "
+            "Estimated from the work of each method and the measured speed of this hardware "
+            f"(docs/scaling.md).{data}"
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -215,6 +219,10 @@ class _InTorch(SGD):
 
 def _has_data(benchmark: str) -> bool:
     return benchmark not in BENCHMARKS or is_complete(BENCHMARKS[benchmark].dataset)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _write_flops(flops: float) -> str:

@@ -1,4 +1,4 @@
-// The head of the page: how much there is, what is running, and how it compares.
+// The head of the page: how much there is, which runs are unfinished, and how it compares.
 
 function drawOverview() {
   const trials = cells.reduce((sum, cell) => sum + cell.trials, 0);
@@ -22,7 +22,7 @@ function drawRunning() {
   const { running } = report;
   if (!running.length) return;
   byId("running").replaceChildren(
-    html("h2", { class: "small" }, "Running now"),
+    html("h2", { class: "small" }, "Unfinished runs"),
     html("ul", { class: "running" }, running.map((run) =>
       html("li", {}, html("label", {}, html("span", { class: "run-name" }, run.name),
         html("progress", { value: run.done, max: Math.max(run.trials, 1) }),
