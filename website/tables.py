@@ -182,7 +182,7 @@ def online_table(experiment: str) -> str:
             if figure := cell.figures.get("class_il_A_T"):
                 published = write_spread(figure.published)
                 published += f", {figure.verdict}" * (cell.ours.trials > 2)
-            elif cell.paper.mask is None and cell.paper.method in _IN_AN_APPENDIX:
+            elif not cell.paper.augment and cell.paper.share < 1:
                 published = f"{_IN_AN_APPENDIX[cell.paper.method][cell.paper.share]:.1f}"
             label, trials = cell.label.replace(", online", ""), str(cell.ours.trials)
             rows.append(

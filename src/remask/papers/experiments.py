@@ -23,10 +23,11 @@ _MSER: _System = ("er", -math.inf)
 _DERPP: _System = ("derpp", None)
 _MSDERPP: _System = ("derpp", -math.inf)
 _MSDERPP_1: _System = ("derpp", -1.0)
+_ER_ACE: _System = ("er_ace", None)
 _ER_EMA: _System = ("er_ema", 0.0)
 _ABLATED: tuple[_System, ...] = tuple(("derpp", mask) for mask in ABLATION_MASKS)
 _ONLINE: tuple[_System, ...] = (
-    *(_ER, _DERPP, ("er_ace", None), _MSER, ("er", -1.0), _MSDERPP, _MSDERPP_1, _ER_EMA),
+    *(_ER, _DERPP, _ER_ACE, _MSER, ("er", -1.0), _MSDERPP, _MSDERPP_1, _ER_EMA),
 )
 _NOT_AUGMENTED: tuple[_System, ...] = (
     *((method, None) for method in ("er", "er_ace", "mir", "icarl", "agem")),
@@ -101,10 +102,12 @@ def _cells(name: str, benchmark: str) -> list[PaperCell]:
                 for system in systems
             ]
         case "online-small", "split-cifar10":  # as in an appendix of that paper
+            published = (_ER, _DERPP, _ER_ACE)
             return [
-                PaperCell(benchmark, *system, 200, protocol="online", share=share)
+                PaperCell(benchmark, *system, 200, protocol="online", augment=augment, share=share)
                 for share in (0.05, 0.1, 0.25, 0.5)
-                for system in _ONLINE
+                for augment, systems in ((True, _ONLINE), (False, published))
+                for system in systems
             ]
     return []
 
