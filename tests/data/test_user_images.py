@@ -109,7 +109,7 @@ MODES = {
     "bmp": ("RGB", "L", "1", "P"),
     "gif": ("RGB", "L", "1", "P"),
     "webp": ("RGB",),
-    "avif": ("RGB",) if features.check("avif") else (),
+    "avif": ("RGB",) if "avif" in features.modules and features.check("avif") else (),
 }
 
 

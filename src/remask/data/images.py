@@ -81,7 +81,9 @@ def user_formats() -> list[str]:
     """Return Pillow's names of the formats of users' images that can be read here."""
     features = importlib.import_module("PIL.features")
     found = ["PNG", "JPEG", "GIF", "BMP", "TIFF"]
-    found += [name for name in ("WEBP", "AVIF") if features.check(name.lower())]
+    for name in ("WEBP", "AVIF"):
+        if name.lower() in features.modules and features.check(name.lower()):  # else it warns
+            found.append(name)
     try:
         importlib.import_module("pillow_heif").register_heif_opener()
     except ImportError:

@@ -94,7 +94,7 @@ def spreads(values: NDArray[np.float64]) -> list[Spread]:
     trials = len(values)
     # NumPy adds up contiguous rows as it adds up one row alone: the same bits.
     rows = np.ascontiguousarray(values.T)
-    with np.errstate(invalid="ignore"):  # 0 / 0 without trials
+    with np.errstate(divide="ignore", invalid="ignore"):  # 0 / 0 without trials; NumPy 1: divide
         means = np.add.reduce(rows, axis=1) / trials  # much faster than `mean` and `std`
         rest = rows - means[:, None]
         stds = np.sqrt(np.add.reduce(rest * rest, axis=1) / trials)
