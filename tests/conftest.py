@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy.testing  # noqa: F401  (here, as NumPy 1 runs lscpu at the first import)
 import pytest
 import torch
 

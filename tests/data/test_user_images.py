@@ -53,7 +53,10 @@ def test_the_exif_orientation_is_applied(tmp_path: Path, kind: str, orientation:
     )
     plain = Image.open(path)
     assert plain.getexif().get(ORIENTATION, 1) == orientation
-    upright = np.asarray(ImageOps.exif_transpose(plain).convert("RGB"))
+    plain.load()  # which turns a TIFF
+    upright = np.asarray(
+        (plain if kind == "tiff" else ImageOps.exif_transpose(plain)).convert("RGB")
+    )
     assert upright.shape[:2] == ((60, 40) if orientation >= 5 else (40, 60))
     assert np.array_equal(channels_last(read_one(path)), upright)
 
@@ -125,7 +128,7 @@ def test_every_format_and_mode_is_read_as_it_looks(tmp_path: Path, kind: str, mo
 
 
 def test_the_first_frame_of_an_animation_is_read(tmp_path: Path) -> None:
-    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue", "green")]
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
     for name in ("a.gif", "a.webp", "a.tiff", "a.mpo"):
         frames[0].save(tmp_path / name, save_all=True, append_images=frames[1:])
         sample = read_one(tmp_path / name)

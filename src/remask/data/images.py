@@ -66,10 +66,11 @@ def decode(
             )
         if fit is not None and image.format in ("JPEG", "MPO"):
             image.draft(image.mode, (_DRAFT * max(fit), _DRAFT * max(fit)))
-        image.load()  # which applies the orientation of a TIFF and removes the tag
+        image.load()  # which applies the orientation of a TIFF; Pillow 10.0 leaves the tag there
         ops = importlib.import_module("PIL.ImageOps")
-        with suppress(Exception):  # damaged EXIF data: the pixels may still be correct
-            ops.exif_transpose(image, in_place=True)
+        if image.format != "TIFF":
+            with suppress(Exception):  # damaged EXIF data: the pixels may still be correct
+                ops.exif_transpose(image, in_place=True)
         pixels = _to_mode(image, _MODES[channels], name)
         if fit is not None and fit != (pixels.height, pixels.width):
             pixels = ops.fit(pixels, fit[::-1], image_module.Resampling.BILINEAR)
