@@ -260,7 +260,7 @@ def test_a_history_is_printed_and_written_as_json_page_and_figure(
 def test_forgetting_asks_first_and_then_the_class_is_gone(
     remask: CommandLine, images: Path, copied: Path
 ) -> None:
-    assert "nothing was forgotten. To forget without being asked, add --yes." in refusal(
+    assert "nothing was forgotten. Use --yes to forget without confirmation." in refusal(
         remask, "forget", str(copied), "b"
     )
     assert "b" in Learner.open(copied).classes

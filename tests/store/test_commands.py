@@ -63,7 +63,7 @@ def test_without_a_terminal_nothing_is_deleted_unless_yes_is_said(
             monkeypatch.setattr(sys, "stdin", stdin)
             answer = filled("results", "delete", "--all")
             assert answer.code == 1
-            assert "there is no terminal to ask at" in answer.text
+            assert "cannot ask for confirmation: the input is not a terminal" in answer.text
     with Store(filled.store) as store:
         assert store.count() == 5
 

@@ -140,12 +140,12 @@ def exit_if_any(problems: Sequence[object]) -> None:
 def confirm(question: str, verb: str, past: str) -> None:
     """Ask before something is deleted; exits with 1 unless the answer is yes.
 
-    Raises RemaskError if there is no terminal to ask at.
+    Raises RemaskError if standard input is not a terminal.
     """
     if sys.stdin is None or not sys.stdin.isatty():
         raise RemaskError(
-            f"there is no terminal to ask at, so nothing was {past}. To {verb} without being "
-            f"asked, add --yes."
+            f"cannot ask for confirmation: the input is not a terminal, so nothing was {past}. "
+            f"Use --yes to {verb} without confirmation."
         )
     errors.print(f"{question} [y/N]", end=" ")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):

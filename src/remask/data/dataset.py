@@ -148,7 +148,7 @@ class _Manifest(BaseModel):
 
 
 def _prepared(dataset: Dataset) -> dict[str, _ArrayFile]:
-    """Return the files of the arrays; none if there is no manifest. ValueError if it is damaged."""
+    """Return the files of the arrays; empty without a manifest. Raises ValueError if damaged."""
     try:
         content = files.read_limited(where(dataset) / _MANIFEST, _MAX_BYTES)
     except (FileNotFoundError, NotADirectoryError):

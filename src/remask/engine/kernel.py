@@ -122,7 +122,7 @@ def _aligned(size):
 
 @compiled
 def _lists(inputs, decoding, rows):
-    """Lists of at most some rows, and room for `find`."""
+    """Empty lists for up to `rows` rows, and a buffer for `find`."""
     count = inputs.shape[1]
     pairs = (count + PAIR - 1) // PAIR if decoding.sparse else np.int64(0)
     values = np.arange(256).astype(np.float32) * decoding.scale[0]
