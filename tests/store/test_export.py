@@ -2,6 +2,8 @@
 
 import json
 import os
+import shutil
+import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -133,6 +135,20 @@ def test_latex_escapes_names_and_has_validation_where_data_was_held_out() -> Non
     assert r"{Class-IL, test}" in both
     assert r"& Class-IL, validation & Task-IL, validation \\" in both
     assert rf"{row} & $60.00$ & $80.00$ \\" in both
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
+def test_latex_compiles(tmp_path: Path) -> None:
+    names = [r"50%_\{x}", "b~^&#$"]
+    several = [trial(10, 10, benchmark=name) for name in names]
+    tables = [exported(several, "latex"), exported([_HELD_OUT], "latex")]
+    head = "\\documentclass{article}\n\\usepackage{booktabs}\n\\begin{document}\n"
+    (tmp_path / "table.tex").write_text(head + "\n\n".join(tables) + "\\end{document}\n")
+    command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "table.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert (tmp_path / "table.pdf").exists()
 
 
 # Files
