@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from remask.cli.app import main
+from remask.store import Store, TrialRecord
 
 QUICK = ("--benchmark", "split-digits", "--epochs", "1", "--trials", "2")
 """A run of two small trials: about half a second."""
@@ -48,6 +49,29 @@ class CommandLine:
             code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
         out, err = self._capfd.readouterr()
         return Answer(code, out, err)
+
+    def succeed(self, *args: str) -> Answer:
+        """Run a command that must exit with 0."""
+        answer = self(*args)
+        assert answer.code == 0, answer
+        return answer
+
+    def refusal(self, *args: str) -> str:
+        """Run a command that must exit with 1 and a message; return the message."""
+        answer = self(*args)
+        assert answer.code == 1, answer
+        assert "Traceback" not in answer.text
+        assert "bug in remask" not in answer.text
+        return answer.text
+
+    def add(self, *records: TrialRecord) -> None:
+        """Add trials to the store, which is created."""
+        with Store(self.store) as store:
+            store.add_all(records)
+
+    def records(self) -> list[TrialRecord]:
+        with Store(self.store, create=False) as store:
+            return list(store.records())
 
 
 def start(*args: str, store: Path) -> subprocess.Popen[str]:

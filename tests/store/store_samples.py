@@ -74,6 +74,15 @@ def _classes(values: dict[str, Any]) -> dict[str, Any]:
     return {"tasks": split_classes(num_classes, num_tasks), "class_names": names}
 
 
+def held_out_record(**settings: Any) -> TrialRecord:
+    """A trial that held data out: A_T on it is 60 in Class-IL and 80 in Task-IL."""
+    held_out = {
+        "validation_class_il": [[90.0, NAN], [40.0, 80.0]],
+        "validation_task_il": [[95.0, NAN], [85.0, 75.0]],
+    }
+    return make_record(make_config(**{"validation": 0.1, **settings}), **held_out)
+
+
 def make_records(number: int, **settings: Any) -> list[TrialRecord]:
     """Trials that differ in their seed."""
     return [make_record(make_config(seed=seed, **settings)) for seed in range(number)]

@@ -1,6 +1,7 @@
 """Scores of trials, and cells of trials that differ only in their seed."""
 
 import math
+import random
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from remask.reports.tables import results_table
 from remask.store import Cell, Spread, Store, TrialRecord, scores, summarise
@@ -22,10 +25,10 @@ from tests.store.store_samples import (
 )
 
 
-def trial(first: float, last: float, seed: int = 0, **settings: Any) -> TrialRecord:
+def trial(first: float, last: float, seed: int = 0, **changes: Any) -> TrialRecord:
     """Task 1 is learnt to 100 and ends at `first`, task 2 at `last`; 10 less in Task-IL."""
     return make_record(
-        make_config(seed=seed, **settings),
+        make_config(seed=seed, **changes),
         class_il=[[100.0, NAN], [first, last]],
         task_il=[[100.0, NAN], [first - 10, last - 10]],
     )
@@ -132,9 +135,6 @@ def test_cells_differ_in_anything_but_the_seed_and_their_labels_say_in_what() ->
     ]
     mixed = [make_record(make_config(class_order=order)) for order in ([1, 0], 3, None)]
     assert [cell.config.class_order for cell in summarise(mixed)] == [None, 3, (1, 0)]
-
-
-def test_a_label_names_a_weight_that_only_some_cells_have() -> None:
     configs = [make_config(weights={"gamma": 0.5}), make_config(weights={}), make_config(lr=0.2)]
     assert cell_labels(configs) == ["ER, lr=0.1, gamma=0.5", "ER, lr=0.1", "ER, lr=0.2"]
 
@@ -154,6 +154,33 @@ def test_a_cell_has_the_kinds_of_hardware_of_its_trials() -> None:
     assert cell(epyc, graphics).hardware == ("A100, torch 2.6.0", "EPYC, torch 2.6.0")
     assert "2, on 2 kinds of hardware" in str(results_table([cell(epyc, xeon)]))
     assert "hardware" not in str(results_table([cell(epyc, epyc)]))
+
+
+# Few values each, so that some trials share a cell, and some cells a method and a buffer.
+_SIMILAR = st.builds(
+    lambda make, **settings: make(make_config(**settings)),
+    st.sampled_from([make_record, diverged, failed]),
+    benchmark=st.sampled_from(["a", "b"]),
+    mask=st.sampled_from([None, "-inf", -1.0]),
+    lr=st.sampled_from([0.1, 0.5]),
+    seed=st.integers(0, 3),
+)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(_SIMILAR, max_size=8), st.randoms())
+def test_cells_take_in_every_trial_once_in_any_order(
+    several: list[TrialRecord], chance: random.Random
+) -> None:
+    cells = summarise(several)
+    assert sum(cell.ended.total() for cell in cells) == len(several)
+    again = summarise(chance.sample(several, len(several)))
+    shown, shown_again = (
+        [(c.config.benchmark, c.config.buffer, c.label, c.trials) for c in each]
+        for each in (cells, again)
+    )
+    assert shown == shown_again
+    assert len({each[:-1] for each in shown}) == len(cells)
 
 
 # Custom benchmarks that changed

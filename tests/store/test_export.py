@@ -12,16 +12,15 @@ from typing import Any
 
 import pytest
 
-from remask.errors import UnknownNameError
-from remask.store import Store, StoreError, TrialRecord, export, read_export
+from remask.store import StoreError, TrialRecord, export, read_export
 from remask.store.export import FORMATS, trial_json
 from tests.command_line import CommandLine
 from tests.store.store_samples import (
-    NAN,
     contents,
     diverged,
     exported,
     failed,
+    held_out_record,
     make_config,
     make_record,
     make_records,
@@ -29,12 +28,9 @@ from tests.store.store_samples import (
 )
 from tests.store.test_cells import trial
 
-_HELD_OUT = make_record(
-    make_config(validation=0.1),
-    validation_class_il=[[90.0, NAN], [40.0, 80.0]],
-    validation_task_il=[[95.0, NAN], [85.0, 75.0]],
-)
+_HELD_OUT = held_out_record()
 _ESCAPE = "\x1b[2J\x1b]0;owned\x07"
+_LATEX_NAMES = [trial(10, 10, benchmark=name) for name in (r"50%_\{x}", "b~^&#$")]
 
 
 # Formats
@@ -88,14 +84,12 @@ def test_parquet_has_the_columns_of_csv_with_their_types(tmp_path: Path) -> None
     assert kinds == {"error": "string", "diverged_at": "int64", "lr": "double"}
 
 
-def test_a_missing_package_and_an_unknown_format_say_what_to_do(
+def test_without_pyarrow_the_message_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(StoreError, match=r"pip install pyarrow"):
         export([trial(40, 90)], "parquet", tmp_path / "results.parquet")
-    with pytest.raises(UnknownNameError, match="unknown format 'jsno'; did you mean 'json'"):
-        export([], "jsno", tmp_path / "results.json")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -124,8 +118,7 @@ MY\_OWN & -- & 0 (1 failed) & -- & -- & -- & -- \\
 
 
 def test_latex_escapes_names_and_has_validation_where_data_was_held_out() -> None:
-    names = [r"50%_\{x}", "b~^&#$"]
-    several = exported([trial(10, 10, benchmark=name) for name in names], "latex")
+    several = exported(_LATEX_NAMES, "latex")
     assert r"\begin{tabular}{llrrrrrr}" in several
     assert r"50\%\_\textbackslash{}\{x\} & ER & 200" in several
     assert r"b\textasciitilde{}\textasciicircum{}\&\#\$ & ER & 200" in several
@@ -140,9 +133,7 @@ def test_latex_escapes_names_and_has_validation_where_data_was_held_out() -> Non
 @pytest.mark.processes
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
 def test_latex_compiles(tmp_path: Path) -> None:
-    names = [r"50%_\{x}", "b~^&#$"]
-    several = [trial(10, 10, benchmark=name) for name in names]
-    tables = [exported(several, "latex"), exported([_HELD_OUT], "latex")]
+    tables = [exported(_LATEX_NAMES, "latex"), exported([_HELD_OUT], "latex")]
     head = "\\documentclass{article}\n\\usepackage{booktabs}\n\\begin{document}\n"
     (tmp_path / "table.tex").write_text(head + "\n\n".join(tables) + "\\end{document}\n")
     command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "table.tex"]
@@ -205,14 +196,11 @@ def test_an_import_adds_what_the_store_lacks_and_changes_nothing(
     export(records, "json", path)
     assert read_export(path) == records
     mine = make_record(records[0].config, seconds=1.0)
-    with Store(remask.store) as store:
-        store.add(mine)
-    answer = remask("results", "import", str(path))
-    assert answer.code == 0
-    assert "4 trials read, 3 of them new" in answer.text
-    with Store(remask.store) as store:
-        assert store.count() == 4
-        assert store.get(mine.config_hash) == mine
+    remask.add(mine)
+    assert "4 trials read, 3 of them new" in remask.succeed("results", "import", str(path)).text
+    stored = remask.records()
+    assert len(stored) == 4
+    assert mine in stored
     assert "0 of them new" in remask("results", "import", str(path)).text
 
 
@@ -256,12 +244,9 @@ def test_a_damaged_export_is_refused_and_nothing_of_it_is_stored(
     path = tmp_path / "trials.json"
     export(make_records(2), "json", path)
     path.write_text(json.dumps(change(json.loads(path.read_text()))))
-    with Store(remask.store) as store:
-        store.add(make_record(make_config(seed=99)))
+    remask.add(make_record(make_config(seed=99)))
     before = contents(tmp_path)
-    answer = remask("results", "import", str(path))
-    assert answer.code == 1
-    assert expected in answer.text
+    assert expected in remask.refusal("results", "import", str(path))
     assert contents(tmp_path) == before
 
 

@@ -1,7 +1,6 @@
 """The store and its file: what it opens, what it refuses, and what it never harms."""
 
 import os
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -16,7 +15,7 @@ import pytest
 from remask.experiments.doctor import examine
 from remask.store import Store, StoreError
 from remask.store.database import VERSION, StoreMovedError
-from remask.store.store import COLUMNS, ORDER, SUMMARY
+from remask.store.store import COLUMNS
 from tests.command_line import CommandLine
 from tests.store.store_samples import contents, make_config, make_record, make_records
 
@@ -153,17 +152,6 @@ def test_the_database_of_another_program_is_refused_and_left_alone(tmp_path: Pat
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE bookmarks (address TEXT)")
     assert "of another program" in refusal(path)
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("PRAGMA cache_size = 1")
-        connection.execute("BEGIN")
-        connection.executemany("INSERT INTO bookmarks VALUES (?)", [("x" * 2000,)] * 50)
-        interrupted = tmp_path / "copy" / "bookmarks.db"
-        interrupted.parent.mkdir()
-        shutil.copy(path, interrupted)
-        shutil.copy(f"{path}-journal", f"{interrupted}-journal")
-        connection.execute("ROLLBACK")
-    assert len(contents(interrupted.parent)) == 2
-    refusal(interrupted)
 
 
 @pytest.mark.parametrize(
@@ -266,42 +254,13 @@ def test_a_damaged_row_is_named_and_the_others_are_shown(
         ("results", "export", str(tmp_path / "out.json")),
         ("report", str(tmp_path / "out.html")),
     ):
-        answer = remask(*command)
-        assert answer.code == 1
-        assert f"results delete --hash {config_hash}" in answer.err.replace("\n", " ")
+        assert f"results delete --hash {config_hash}" in remask.refusal(*command)
     assert "trials: 2" in remask("results", "list").out
-    assert remask("results", "delete", "--hash", config_hash, "--yes").code == 0
-    assert remask("results", "list").code == 0
-
-
-def test_a_list_reads_the_index_alone(tmp_path: Path) -> None:
-    filled(tmp_path / "results.db")
-    query = f"SELECT {', '.join(SUMMARY)} FROM trials WHERE status IS 'x' ORDER BY "
-    with closing(sqlite3.connect(tmp_path / "results.db")) as connection:
-        plan = connection.execute(f"EXPLAIN QUERY PLAN {query} {', '.join(ORDER)}").fetchall()
-    assert [row[3] for row in plan] == ["SCAN trials USING COVERING INDEX trials_in_order"]
+    remask.succeed("results", "delete", "--hash", config_hash, "--yes")
+    remask.succeed("results", "list")
 
 
 # Trouble while writing
-
-
-def test_a_full_disk_loses_nothing_that_was_stored(tmp_path: Path) -> None:
-    path = filled(tmp_path / "results.db")
-    stored = []
-    with Store(path) as store:
-        pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
-        store._connection.execute(f"PRAGMA max_page_count = {pages + 3}")
-        with pytest.raises(StoreError, match="disk is full"):  # noqa: PT012
-            for seed in range(100, 200):
-                assert store.add(make_record(make_config(seed=seed)))
-                stored.append(seed)
-        assert stored
-        store._connection.execute("PRAGMA max_page_count = 1000000")
-        assert store.add(make_record(make_config(seed=200)))
-    with Store(path) as store:
-        assert [record.seed for record in store.records()] == [*range(5), *stored, 200]
-
-
 def test_a_store_locked_by_another_writer_says_so_and_works_again_later(tmp_path: Path) -> None:
     path = filled(tmp_path / "results.db")
     other = sqlite3.connect(path, isolation_level=None)

@@ -8,7 +8,7 @@ import pytest
 
 from remask.store import Store, StoreError, merge
 from tests.command_line import CommandLine
-from tests.store.store_samples import contents, make_config, make_record
+from tests.store.store_samples import contents, failed, make_config, make_record
 
 WORSE = [[50.0, float("nan")], [10.0, 20.0]]
 
@@ -50,23 +50,19 @@ def test_a_trial_with_another_result_is_named_and_nothing_is_merged_unless_one_i
     theirs = make_record(make_config(seed=1), class_il=WORSE)
     _store(remask.store, mine)
     path = _store(tmp_path / "other.db", make_record(make_config(seed=0)), theirs)
-    answer = remask("results", "merge", str(path))
-    assert answer.code == 1
-    assert f"{mine.config_hash[:12]} (ER on split-digits, buffer 200, seed 1)" in answer.text
-    assert "Nothing was merged" in answer.text
-    with Store(remask.store) as store:
-        assert list(store.records()) == [mine]
-    answer = remask("results", "merge", str(path), "--prefer", prefer)
-    assert answer.code == 0, answer
+    message = remask.refusal("results", "merge", str(path))
+    assert f"{mine.config_hash[:12]} (ER on split-digits, buffer 200, seed 1)" in message
+    assert "Nothing was merged" in message
+    assert remask.records() == [mine]
+    answer = remask.succeed("results", "merge", str(path), "--prefer", prefer)
     assert "2 trials read, 1 of them new, 1 " in answer.out
-    with Store(remask.store) as store:
-        assert [record.class_il[0][0] for record in store.records()] == [99.0, accuracy]
+    assert [record.class_il[0][0] for record in remask.records()] == [99.0, accuracy]
 
 
 def test_a_failed_trial_gives_way_and_replaces_nothing(tmp_path: Path) -> None:
-    failed = [type(make_record()).failure(make_config(seed=seed), "no") for seed in (0, 1)]
-    ours = _store(tmp_path / "a.db", failed[0], make_record(make_config(seed=1)))
-    theirs = _store(tmp_path / "b.db", make_record(make_config(seed=0)), failed[1])
+    first, second = make_config(seed=0), make_config(seed=1)
+    ours = _store(tmp_path / "a.db", failed(first), make_record(second))
+    theirs = _store(tmp_path / "b.db", make_record(first), failed(second))
     with Store(ours) as store:
         assert merge(store, theirs).new == 1
         assert [record.status for record in store.records()] == ["finished", "finished"]
@@ -88,15 +84,14 @@ def test_what_is_damaged_or_no_store_or_the_store_itself_is_refused(
     connection.close()
     text = tmp_path / "text.db"
     text.write_text("no store")
-    for path, said in (
+    for path, reason in (
         (damaged, "is damaged"),
         (text, "not an SQLite file"),
         (tmp_path / "nowhere.db", "no such file"),
     ):
-        answer = remask("results", "merge", str(path))
-        assert answer.code == 1
-        assert said in answer.text
-        assert str(path) in answer.text.replace(" ", "")
+        message = remask.refusal("results", "merge", str(path))
+        assert reason in message
+        assert str(path) in message.replace(" ", "")
     with Store(remask.store) as store:
         assert store.count() == 0
         with pytest.raises(StoreError, match="the store itself"):

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from remask.store import Store
-from tests.store.store_samples import make_config, make_record
 
 ADD = """
 import sys
@@ -74,26 +73,6 @@ def test_processes_that_add_at_once_lose_nothing_and_double_nothing(tmp_path: Pa
         stored = {record.seed: record.commit for record in store.records()}
         assert store.count() == 125
     assert stored == {seed: who for who, seeds in written.items() for seed in seeds}
-
-
-@pytest.mark.processes
-def test_a_reader_never_fails_while_others_write(tmp_path: Path) -> None:
-    path = tmp_path / "results.db"
-    with Store(path) as store:
-        store.add(make_record(make_config(seed=0)))
-    process = start_adding(path, "writer", 1, 1_000_000)
-    let_go(process)
-    counts: list[int] = []
-    while len(set(counts)) < 5:
-        assert process.poll() is None
-        # A new Store each time: opening, checking and closing must not fail either.
-        with Store(path, create=False) as store:
-            seeds = [record.seed for record in store.records()]
-        assert seeds == list(range(len(seeds)))
-        counts.append(len(seeds))
-    process.kill()
-    process.communicate()
-    assert counts == sorted(counts)
 
 
 def kill_while_adding(path: Path, first: int, moment: float) -> list[int]:

@@ -12,26 +12,19 @@ import pytest
 from remask.experiments.configs import trial_configs
 from remask.experiments.results import changed_settings, rerun_command
 from remask.reports.tables import best_by_validation
-from remask.store import Store, TrialRecord, summarise
+from remask.store import TrialRecord, summarise
 from tests.command_line import CommandLine
 from tests.store.store_samples import (
     NAN,
     diverged,
     failed,
+    held_out_record,
     make_config,
     make_record,
     trial_with_accuracy,
 )
 
-HELD_OUT = {
-    "validation_class_il": [[90.0, NAN], [40.0, 80.0]],
-    "validation_task_il": [[95.0, NAN], [85.0, 75.0]],
-}
 QUICK = ("--benchmark", "split-digits", "--epochs", "1", "--limit", "15", "--workers", "1")
-
-
-def validated_record(**settings: Any) -> TrialRecord:
-    return make_record(make_config(**{"validation": 0.1, **settings}), **HELD_OUT)
 
 
 def trials(held_out: Sequence[float], test: Sequence[float], **settings: Any) -> list[TrialRecord]:
@@ -52,9 +45,7 @@ def choice(*cells: Sequence[TrialRecord]) -> list[str]:
 
 
 def test_a_table_says_which_figures_are_of_which_data(remask: CommandLine) -> None:
-    with Store(remask.store) as store:
-        for seed in (0, 1):
-            store.add(validated_record(seed=seed))
+    remask.add(*(held_out_record(seed=seed) for seed in (0, 1)))
     text = remask("results", "list").out
     lines = [re.split(r"\s{2,}", line.strip()) for line in text.splitlines()]
     title, _, kinds, headings, _, row = lines[:6]
@@ -79,8 +70,7 @@ def test_a_trial_that_held_data_out_is_not_compared_with_published_figures(
     assert changed_settings(published) == {}
     assert changed_settings(config) == {"validation": 0.1}
     assert "--validation 0.1" in rerun_command(config, [0])
-    with Store(remask.store) as store:
-        store.add(trial_with_accuracy(config, 78.27, validation=80.0))
+    remask.add(trial_with_accuracy(config, 78.27, validation=80.0))
     assert "Nothing is published" in remask("results", "compare").out
 
 
@@ -188,11 +178,9 @@ def test_nothing_is_chosen_where_nothing_has_finished_or_nothing_was_held_out() 
 def test_a_sweep_names_the_best_cell_by_validation(remask: CommandLine, tmp_path: Path) -> None:
     grid = tmp_path / "grid.toml"
     grid.write_text("epochs = 1\nlimit = 15\ntrials = 2\n[grid]\nlr = [0.1, 1e-5]\n")
-    answer = remask("sweep", str(grid), "--validation", "0.2", "--workers", "1")
-    assert answer.code == 0
+    answer = remask.succeed("sweep", str(grid), "--validation", "0.2", "--workers", "1")
     assert "best by validation: ER, lr=0.1 (validation Class-IL A_T" in answer.out
-    with Store(remask.store) as store:
-        assert all(len(record.validation_class_il) == 5 for record in store.records())
+    assert all(len(record.validation_class_il) == 5 for record in remask.records())
     answer = remask("sweep", str(grid), "--workers", "1")
     assert "best" not in answer.out
     assert "add --validation 0.1" in answer.out
@@ -203,8 +191,7 @@ def test_a_run_with_validation_shows_stores_and_resumes_like_any_other(
 ) -> None:
     config, file = tmp_path / "run.toml", tmp_path / "trials.json"
     config.write_text("validation = 0.2\ntrials = 2\n")
-    answer = remask("run", *QUICK, "--config", str(config), "--output", str(file))
-    assert answer.code == 0
+    answer = remask.succeed("run", *QUICK, "--config", str(config), "--output", str(file))
     assert "held out for validation: 20 %" in answer.out
     assert "test accuracy" in answer.err
     (first, second) = json.loads(file.read_text())["trials"]
