@@ -11,11 +11,18 @@ if TYPE_CHECKING:
 _LONGEST = 100_000
 _LONGEST_VALUE = 200  # characters of a wrong value in a message
 _MOST_ERRORS = 5  # in a message
+WHOLE_NUMBER, NUMBER = "must be a whole number", "must be a number"
 _ALLOWED = {
-    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
-    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), WHOLE_NUMBER),
+    **dict.fromkeys(("float_type", "float_parsing"), NUMBER),
 }
-"""By pydantic's type of an error; other errors have its message."""
+"""By pydantic's type of an error; other errors have its message, with these words replaced."""
+_WORDS = {
+    "Value error, ": "",
+    "Input should": "must",
+    "greater than or equal to": "at least",
+    "less than or equal to": "at most",
+}
 
 
 class RemaskError(Exception):
@@ -78,6 +85,11 @@ def unknown(kind: str, name: str, options: Iterable[str], other_names: Iterable[
     return f"unknown {kind} {name!r}{hint} Known: {', '.join(known) or 'none'}"
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 trial`, `2 trials`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def printable(text: str) -> str:
     """Replace unprintable characters, such as escape sequences, except line breaks and tabs."""
     if text.isprintable():
@@ -107,7 +119,9 @@ def describe_errors(error: "ValidationError", *, positions: bool = True) -> str:
 def what_is_allowed(problem: "ErrorDetails") -> str:
     """What one of a validation error's problems says about the allowed values."""
     message = _ALLOWED.get(problem["type"], problem["msg"])
-    return message.removeprefix("Value error, ").removeprefix("Input ")
+    for words, plainer in _WORDS.items():
+        message = message.replace(words, plainer)
+    return message
 
 
 def _short(value: object) -> str:

@@ -1,5 +1,6 @@
 """`remask reproduce`: what it would run, and what it says of what the store has."""
 
+import json
 import math
 import re
 import shlex
@@ -164,6 +165,22 @@ def test_what_the_store_has_is_not_run_and_is_put_beside_the_paper(remask: Comma
     assert "Welch's t-test" in answer.text
     (summary,) = [line for line in lines if "differ significantly" in line]
     assert summary.startswith(f"Of {15 * 4} figures, ")
+
+
+@pytest.mark.usefixtures("no_data")
+def test_without_a_name_the_experiments_are_listed_and_nothing_runs(remask: CommandLine) -> None:
+    _fill(remask, experiment_cells("confidence", "split-mnist"), 80.0)
+    before = contents(remask.store.parent)
+    answer = remask("reproduce")
+    assert answer.code == 0
+    rows = {line.split()[0]: line.split()[1:] for line in answer.out.splitlines() if line.strip()}
+    assert rows.keys() >= EXPERIMENTS.keys()
+    assert rows["confidence"][:3] == ["split-mnist", "40", "0"]
+    assert rows["low-buffer"][:3] == ["split-mnist", "90", "90"]
+    assert rows["online"][:3] == ["split-cifar10", "340", "340"]
+    assert contents(remask.store.parent) == before
+    elsewhere = remask("reproduce", "--benchmark", "split-cifar100", "--json")
+    assert json.loads(elsewhere.out).keys() == {"main", "appendix", "all"}
 
 
 @pytest.mark.usefixtures("no_data")

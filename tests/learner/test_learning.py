@@ -228,7 +228,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"memory": 10**5000}, "memory = a number of thousands of digits: give a number"),
     ({"normalise": ([0.0], [0.0])}, "normalise = .*deviations above 0"),
     ({"keep_generations": -1}, "keep_generations"),
-    ({"net": 5}, "net = 5: should be a valid string"),
+    ({"net": 5}, "net = 5: must be a valid string"),
     ({"net": nn.ReLU()}, r"must be an nn\.Linear"),
     ({"device": "abacus"}, "the device 'abacus' cannot be used: "),
 ]

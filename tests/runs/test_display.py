@@ -115,7 +115,8 @@ def test_cells_with_other_settings_have_other_names(console: PlainConsole) -> No
 def test_a_run_says_when_each_of_its_cells_is_done(remask: CommandLine) -> None:
     answer = remask("run", *QUICK, "--mask", "none,-1", "--workers", "1")
     assert answer.code == 0
-    lines = answer.err.splitlines()
+    first, *lines = answer.err.splitlines()
+    assert first == f"split-digits: 4 trials to run; results are stored in {remask.store}"
     assert len(lines) == 2
     assert lines[0].startswith("ER, buffer 20: 2 trials, accuracy ")
     assert "2 of 2 cells" in lines[1]

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from remask.errors import UnknownNameError
 from remask.reports.tables import results_table
 from remask.store import Cell, Spread, Store, TrialRecord, scores, summarise
 from remask.store.cells import SCORES, cell_labels, spread, spreads, summary_of
@@ -101,6 +102,8 @@ def test_trials_that_diverged_or_failed_are_counted_and_left_out_of_the_means() 
     [cell] = summarise([trial(40, 90, seed=1), *others])
     assert (cell.trials, cell.ended["diverged"], cell.ended["failed"]) == (1, 2, 1)
     assert cell.spreads["class_il_A_T"] == Spread(65.0, 0.0, 1)
+    with pytest.raises(UnknownNameError, match="unknown metric 'A_T'"):
+        cell.spreads["A_T"]
     [cell] = summarise(others)
     assert (cell.label, cell.trials, cell.tasks) == ("ER", 0, None)
     assert math.isnan(cell.spreads["class_il_A_T"].mean)

@@ -187,7 +187,7 @@ def test_every_name_of_a_method_finds_its_trials(
         ({"method": "WeigtedReplay"}, "did you mean 'WeightedReplay'?"),
         ({"method": "nothing like it"}, "Known: agem, "),
         ({"bufer": 200}, "unknown filter 'bufer'; did you mean 'buffer'?"),
-        ({"status": "done"}, "filter status: 'done' is not valid: should be 'finished',"),
+        ({"status": "done"}, "filter status: 'done' is not valid: must be 'finished',"),
         ({"buffer": "many"}, "filter buffer: 'many' is not valid: must be a whole number"),
         ({"mask": "low"}, "filter mask: 'low' is not valid"),
         ({"since": 2026}, "filter since: 2026 is not valid"),

@@ -14,7 +14,7 @@ from rich.progress import TimeElapsedColumn
 
 from remask.cli import learner as o
 from remask.cli.app import Printing
-from remask.cli.options import ENCODER, METHOD, NET, Group, flag, opt, option_for
+from remask.cli.options import ENCODER, METHOD, NET, Group, flag, number, opt, option_for
 from remask.console import PlainConsole, errors
 from remask.errors import SettingsError, describe_errors
 from remask.experiments.display import DETAIL, progress_bar
@@ -55,7 +55,12 @@ def learn(
     skip_unreadable: o.SkipUnreadable = False,
     discard: Annotated[bool, flag("--discard", "Discard another, unfinished visit.")] = False,
     max_drop: Annotated[
-        float, opt("POINTS", "Reject a visit that costs earlier classes more.", min=0, max=100)
+        float,
+        opt(
+            "POINTS",
+            "Reject a visit that costs earlier classes more.",
+            parser=number(float, 0, 100),
+        ),
     ] = 25.0,
     force: Annotated[bool, flag("--force", "Commit the visit even if it is rejected.")] = False,
     dry_run: Annotated[

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from remask.cli.app import Printer, Printing, confirm, write_out
-from remask.cli.options import VALUES, Group, arg, flag, opt, option
+from remask.cli.options import VALUES, Group, arg, flag, number, opt, option
 from remask.console import errors
 from remask.outputs import check_output
 
@@ -66,7 +66,7 @@ def predict(
         list[Path],
         arg("IMAGE", "Images, or one folder of them; or FILE.csv, FILE.jsonl of texts."),
     ],
-    top: Annotated[int, opt("N", "Name the N most probable classes.", min=1)] = 1,
+    top: Annotated[int, opt("N", "Name the N most probable classes.", parser=number(int, 1))] = 1,
     abstain: Abstain = None,
     unknown: Unknown = None,
     text: TextColumn = None,

@@ -8,13 +8,14 @@ import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from importlib import import_module
+from math import inf
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 import typer
 
-from remask.errors import RemaskError
+from remask.errors import NUMBER, WHOLE_NUMBER, RemaskError
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -63,12 +64,6 @@ def _encoders(_: Path | None) -> list[tuple[str, str]]:
     return [("auto", "the installed default"), ("none", "train a net instead"), *found]
 
 
-def _experiments(_: Path | None) -> Iterable[str]:
-    from remask.papers.experiments import EXPERIMENTS
-
-    return EXPERIMENTS
-
-
 def _formats(_: Path | None) -> Iterable[str]:
     from remask.store.export import FORMATS
 
@@ -109,7 +104,7 @@ BENCHMARK = one_of(_BENCHMARKS)
 NET = one_of(["mlp", "conv", "resnet18"])
 ENCODER = one_of(_encoders)
 DATA_NAME = one_of(_named_in("data.registry", "DATASETS", "BENCHMARKS"))
-EXPERIMENT = one_of(_experiments, several=True)
+EXPERIMENT = one_of(_named_in("papers.experiments", "EXPERIMENTS"), several=True)
 HASH = one_of(_hashes)
 RUN = one_of(_runs)
 FORMAT = one_of(_formats)
@@ -160,6 +155,25 @@ def arg(metavar: str, text: str, **more: Any) -> Any:
     return typer.Argument(metavar=metavar, help=text, **more)
 
 
+def number(
+    kind: type[int] | type[float], least: float = -inf, most: float = inf, *, hint: str = ""
+) -> Callable[[str], float]:
+    """Return a parser of numbers; its message ends with `hint` where several are given."""
+
+    def parse(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            allowed = (WHOLE_NUMBER if kind is int else NUMBER) + hint * ("," in text)
+            raise typer.BadParameter(f"{text!r} {allowed}") from None
+        if not least <= value <= most:
+            allowed = f"at least {least}" if value < least else f"at most {most}"
+            raise typer.BadParameter(f"{text} must be {allowed}")
+        return value
+
+    return parse
+
+
 def option(name: str, kind: Any, info: Any) -> inspect.Parameter:
     """Return a member of a group, which is None unless it is given."""
     info.show_default = False
@@ -173,8 +187,12 @@ def option_for(
     panel: str | None,
     default: object = None,
     completions: Mapping[str, Completion] = VALUES,
+    hint: str = "",
 ) -> inspect.Parameter:
-    """Return the option for a field of a model; the help text ends with the default, if any."""
+    """Return the option for a field of a model; the help text ends with the default, if any.
+
+    `hint` is what to do instead of giving several numbers.
+    """
     from remask.config import OnCommandLine  # commands without settings need no pydantic
 
     written = next((part for part in field.metadata if isinstance(part, OnCommandLine)), None)
@@ -190,12 +208,18 @@ def option_for(
     elif written is not None and written.several:
         kind = str
     metavar = _METAVARS.get(kind) if written is None else written.metavar
+    parser = number(kind, hint=hint) if kind in (int, float) else None
     text = field.description or ""
     if default is not None and default is not False:
         text += f" Default: {f'{default:g}' if isinstance(default, float) else default}."
     complete = completions.get(name) or one_of(get_args(inner))
     info = typer.Option(
-        *names, help=text, metavar=metavar, rich_help_panel=panel, autocompletion=complete
+        *names,
+        help=text,
+        metavar=metavar,
+        rich_help_panel=panel,
+        autocompletion=complete,
+        parser=parser,
     )
     return option(name, kind, info)
 

@@ -21,6 +21,7 @@ from remask.cli.options import (
     opt,
     option,
 )
+from remask.errors import counted
 from remask.outputs import check_output
 from remask.store.cells import TrialSummary, summarise
 from remask.store.database import StoreError, store_path
@@ -197,7 +198,7 @@ def delete(
             return
         for cell, number in Counter(map(_cell, found)).items():
             printer.note(f"{cell}: {number}")
-        count = f"{len(found)} trial{'s' * (len(found) > 1)}"
+        count = counted(len(found), "trial")
         if not yes:
             confirm(f"Delete {count} from {opened.path}?", "delete", "deleted")
         hashes = [trial.config_hash for trial in found]

@@ -21,13 +21,16 @@ from remask.cli.options import (
     Markdown,
     StorePath,
     arg,
+    number,
     opt,
     option,
     option_for,
 )
 from remask.cli.results import FILTER_OPTIONS
 from remask.config import IDENTITY, OnCommandLine, TrialConfig
+from remask.errors import SettingsError
 from remask.experiments.options import RunOptions
+from remask.machine import write_duration
 from remask.outputs import check_output
 from remask.store.database import store_path
 from remask.store.export import export
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 
 _WHAT, _HOW = "What to run", "How to run it"
 _SETTINGS = "Settings; the paper's unless given"
+_SEVERAL = "; for several values, use `remask sweep`"
 _File = Annotated[Path | None, OnCommandLine("FILE")]
 
 
@@ -66,7 +70,7 @@ class HowToRun(BaseModel):
 
 
 SETTINGS = Group(
-    option_for(name, field, _WHAT if name in IDENTITY else _SETTINGS)
+    option_for(name, field, _WHAT if name in IDENTITY else _SETTINGS, hint=_SEVERAL)
     for name, field in TrialConfig.model_fields.items()
 )
 RUN_OPTIONS = Group(
@@ -84,7 +88,10 @@ HOW_TO_RUN = Group(
     ),
     make=HowToRun,
 )
-_TRIALS = option("trials", int, opt("N", "Seeds to run. Default: 10.", panel=_WHAT))
+_SEEDS = number(int, 1, 1000)
+_TRIALS = option(
+    "trials", int, opt("N", "Seeds to run. Default: 10.", panel=_WHAT, parser=number(int))
+)
 Settings = Annotated[dict[str, Any], Group((*SETTINGS.options, _TRIALS))]
 Options = Annotated[RunOptions, RUN_OPTIONS]
 How = Annotated[HowToRun, HOW_TO_RUN]
@@ -97,7 +104,7 @@ F_T: points lost since each task was at its best; lower is better.
 MS = masked softmax: while a task is learnt, the logits of all other classes are held
 at the value in brackets and get no gradient, so new classes do not push old ones down.
 
-Next: `remask reproduce --dry-run` for the paper's own tables, or the loss in your own loop, see
+Next: `remask reproduce` lists the paper's own tables, or the loss in your own loop, see
 README.md."""
 
 
@@ -164,8 +171,14 @@ def sweep(
 def reproduce(
     *,
     experiment: Annotated[
-        str, arg("EXPERIMENT", "See above; several with commas.", autocompletion=EXPERIMENT)
-    ] = "main",
+        str | None,
+        arg(
+            "EXPERIMENT",
+            "`main`, `appendix`, `all` and so on; several with commas. Default: list all, with "
+            "the time that each takes.",
+            autocompletion=EXPERIMENT,
+        ),
+    ] = None,
     benchmark: Annotated[
         str | None,
         opt(
@@ -178,7 +191,7 @@ def reproduce(
     ] = None,
     trials: Annotated[
         int | None,
-        opt("N", "Seeds to run. Default: as many as the paper.", panel=_WHAT, min=1, max=1000),
+        opt("N", "Seeds to run. Default: as many as the paper.", panel=_WHAT, parser=_SEEDS),
     ] = None,
     filters: Annotated[dict[str, Any], FILTER_OPTIONS.only("method", "mask", "buffer")],
     options: Options,
@@ -188,13 +201,14 @@ def reproduce(
 ) -> None:
     """Run a table or figure of the paper, and compare.
 
-    `main`: ER and DER++ with and without masks, three buffers. `low-buffer`: buffers of 10, 50 and
-    100. `ablation`: nine masking values. `confidence`: the mean probability of each class.
-    `appendix`: every system of the paper's tables. `all`: all of them. `gap`, which the paper does
-    not have: how far old tasks fall right after a switch. `online`: photographs in one pass, beside
-    the figures of the ER-ACE paper. `online-small`: the same with a part of the data. Trials that
+    Without EXPERIMENT, it lists what there is to reproduce, and how long each takes. Trials that
     are in the store are not run again, and a run that was stopped continues where it was.
+
+    Example: `remask reproduce main --dry-run`
     """
+    if experiment is None:
+        _list_experiments(benchmark, trials, options, how, printer)
+        raise typer.Exit
     _start_workers(options, how)
     from remask.experiments.reproduction import Reproduction, cell_configs, wanted_cells  # torch
 
@@ -237,7 +251,7 @@ def resume(
 
 def demo(
     *,
-    trials: Annotated[int, opt("N", "Seeds to run.", min=1, max=1000, panel=_WHAT)] = 10,
+    trials: Annotated[int, opt("N", "Seeds to run.", panel=_WHAT, parser=_SEEDS)] = 10,
     options: Annotated[RunOptions, RUN_OPTIONS.only("workers")],
     store: StorePath = None,
     printer: Printing,
@@ -263,6 +277,36 @@ def demo(
     elif not printer.quiet:
         printer.show(_DEMO, hint)
     exit_if_any(written.damaged)
+
+
+def _list_experiments(
+    benchmark: str | None, trials: int | None, options: RunOptions, how: HowToRun, printer: Printer
+) -> None:
+    """Print what there is to reproduce: the trials, and how long those that lack would take."""
+    from remask.experiments.plans import plan_trials  # torch: not before it is needed
+    from remask.experiments.reproduction import cell_configs, wanted_cells
+    from remask.papers.experiments import EXPERIMENTS
+    from remask.reports.tables import PlainTable
+
+    path, found = store_path(how.store), []
+    with Store(path, create=False) if path.exists() else nullcontext() as opened:
+        for name, measures in EXPERIMENTS.items():
+            with suppress(SettingsError):  # not on this benchmark
+                cells = wanted_cells(name, benchmark, {})
+                plan = plan_trials(opened, cell_configs(cells, trials), options)
+                data = ", ".join(dict.fromkeys(cell.benchmark for cell in cells))
+                found.append((name, data, plan, measures))
+    columns = ("experiment", "data", "trials", "to run", "time", "what it measures")
+    rows = [
+        (name, data, str(plan.trials), str(plan.to_run), write_duration(plan.seconds), measures)
+        for name, data, plan, measures in found
+    ]
+    printer.result(
+        {name: {"benchmark": data, **plan.as_json()} for name, data, plan, _ in found},
+        PlainTable(columns, rows, left=(*columns[:2], columns[-1]), wrap=True),
+        "Run one with `remask reproduce NAME`; --dry-run lists its cells first, and --benchmark "
+        "chooses other data of the paper.",
+    )
 
 
 def _start_workers(options: RunOptions, how: HowToRun) -> None:

@@ -29,7 +29,7 @@ from remask.errors import SettingsError, describe_errors, did_you_mean
 from remask.files import AnyPath, read_limited
 from remask.methods import MASKED_NAMES, METHODS, Method, find_method
 from remask.nets.builders import NETS
-from remask.own_code import check_trusted, names_own_code
+from remask.own_code import check_trusted, import_own, names_own_code
 from remask.papers.published import published_settings
 
 _MOST_TRIALS = 100_000
@@ -170,6 +170,8 @@ def trial_configs(
     `er_ema`. Raises SettingsError.
     """
     check_name(benchmark)
+    if names_own_code(benchmark):
+        import_own("benchmark", benchmark)
     name, implied = MASKED_NAMES.get(method, (method, None))
     kind = find_method(name)
     if masks is None:
@@ -188,7 +190,10 @@ def trial_configs(
         try:
             first = TrialConfig.model_validate(chosen)
         except ValidationError as error:
-            raise SettingsError(describe_errors(error)) from None
+            problem = error.errors()[0]
+            is_list = problem["type"].endswith("_type") and isinstance(problem["input"], LISTS)
+            hint = "; for several values, use `sweep`" * is_list
+            raise SettingsError(describe_errors(error) + hint) from None
         check_method_settings(first, kind)
         configs.append(first)
         configs += [first.model_copy(update={"seed": seed}) for seed in seeds[1:]]

@@ -24,7 +24,7 @@ from remask.config import TrialConfig
 from remask.console import PlainConsole, errors
 from remask.data.sources import Progress as OnDownload
 from remask.engine.measurements import TaskPoint
-from remask.errors import printable
+from remask.errors import counted, printable
 from remask.experiments.jobs import Advanced, Event, Finished, Job, Logged, Note, PickedUp, Run
 from remask.experiments.options import RunOptions
 from remask.experiments.train import net_path
@@ -83,7 +83,7 @@ class Display:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
         if self._picked_up:
-            trials = f"{self._picked_up} trial{'s' * (self._picked_up > 1)}"
+            trials = counted(self._picked_up, "trial")
             text = f"note: {trials} taken from the store, computed earlier or by another process"
             self._console.print(text)
 
@@ -140,8 +140,8 @@ class Display:
             what = "test accuracy" if cell.validation else "accuracy"
             shown += f", {what} {accuracy.mean():.2f}"
         if self._lines:
-            ended = f"{self._names[cell]}: {len(results)} trial{'s' * (len(results) > 1)}{shown}"
-            cells = f"{len(self._trials)} cell{'s' * (len(self._trials) > 1)}"
+            ended = f"{self._names[cell]}: {counted(len(results), 'trial')}{shown}"
+            cells = counted(len(self._trials), "cell")
             so_far = f"{self._cells_done} of {cells}, {self._rate()}"
             self._console.print(Text.assemble(ended, "  ", (so_far, "dim")))
 

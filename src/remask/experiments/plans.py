@@ -22,7 +22,7 @@ from remask.data.dataset import cache_folder, is_complete
 from remask.data.registry import BENCHMARKS
 from remask.engine import TrialStack
 from remask.engine.compiled import can_compile
-from remask.errors import RemaskError
+from remask.errors import RemaskError, counted
 from remask.experiments.cost import (
     TRAINING_FACTOR,
     Sizes,
@@ -123,7 +123,7 @@ class Plan:
     def summary(self) -> str:
         """The number of trials to run, and about how long they take."""
         counts = (
-            f"{_counted(len(self.cells), 'cell')}, {_counted(self.trials, 'trial')}, "
+            f"{counted(len(self.cells), 'cell')}, {counted(self.trials, 'trial')}, "
             f"{self.to_run} to run"
         )
         if not self.to_run:
@@ -132,7 +132,7 @@ class Plan:
         data = f" The data of {names} will be downloaded first." if names else ""
         return (
             f"{counts}: about {write_duration(self.seconds)} with {self.at_once} at a time, in "
-            f"{_counted(len(self.stacks), 'stack')}, the longest of "
+            f"{counted(len(self.stacks), 'stack')}, the longest of "
             f"{write_duration(max(self.stacks))}; {_write_flops(self.flops)} in all. "
             "Estimated from the work of each method and the measured speed of this hardware "
             f"(docs/scaling.md).{data}"
@@ -219,10 +219,6 @@ class _InTorch(SGD):
 
 def _has_data(benchmark: str) -> bool:
     return benchmark not in BENCHMARKS or is_complete(BENCHMARKS[benchmark].dataset)
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _write_flops(flops: float) -> str:

@@ -13,7 +13,7 @@ from remask.console import PlainConsole
 from remask.data.dataset import fetch
 from remask.data.registry import BENCHMARKS
 from remask.engine.validation import check_config
-from remask.errors import SettingsError
+from remask.errors import SettingsError, counted
 from remask.experiments.cost import Sizes
 from remask.experiments.display import Display, RunLog, download_bar
 from remask.experiments.executors import Executor, ThisProcess, WorkerProcesses
@@ -55,6 +55,10 @@ def run_trials(
         if options.save_nets is not None:
             make_folder(options.save_nets)
         jobs = run.jobs_left(store)
+        if options.progress:
+            data = ", ".join({config.benchmark: None for config in run.configs})
+            trials = counted(sum(len(job.configs) for job in jobs), "trial")
+            options.console.print(f"{data}: {trials} to run; results are stored in {store.path}")
         titles = {job.name: job.title() for job in jobs}
         with (
             StopRequest() as stop,

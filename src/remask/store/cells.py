@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from remask.config import MaskValue, TrialConfig
 from remask.data.classes import Tasks
+from remask.errors import UnknownNameError, unknown
 from remask.metrics import CURVE_METRICS, METRICS, AccuracyCurve, binned_calibration_error
 from remask.names import system_name
 from remask.record import TrialRecord, write_moment
@@ -49,6 +50,11 @@ class Spread(NamedTuple):
     """Zero for one trial, which has no spread: do not show it."""
     trials: int
     """The number of values."""
+
+
+class _ByMetric(dict[str, Spread]):
+    def __missing__(self, name: str) -> Spread:
+        raise UnknownNameError(unknown("metric", name, SCORES))
 
 
 def write_spread(spread: Spread, between: str = " ±", alone: str = "") -> str:
@@ -247,7 +253,7 @@ class Cell:
     @cached_property
     def spreads(self) -> dict[str, Spread]:
         """Every metric by name; NaN where none was measured."""
-        return dict(zip(SCORES, spreads(_unpack(self._finished)), strict=True))
+        return _ByMetric(zip(SCORES, spreads(_unpack(self._finished)), strict=True))
 
     @cached_property
     def costs(self) -> dict[str, Spread]:
