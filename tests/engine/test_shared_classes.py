@@ -137,6 +137,26 @@ def test_images_are_permuted_and_rotated_by_task() -> None:
     assert torch.equal(rotate(images, 180), images.flip(2, 3))
 
 
+@pytest.mark.parametrize("name", ["permuted-mnist", "rotated-mnist"])
+def test_a_benchmark_of_domains_has_all_classes_in_each_of_its_20_tasks(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, labels = (
+        np.zeros((400, 1, 4, 4), np.uint8),
+        np.repeat(np.arange(10, dtype=np.uint8), 40),
+    )
+    arrays = {
+        f"{part}_{kind}": values
+        for part in ("train", "test")
+        for kind, values in (("images", images), ("labels", labels))
+    }
+    monkeypatch.setattr("remask.data.benchmark.load", lambda *_: arrays)
+    benchmark = load_benchmark(name)
+    assert benchmark.tasks == (tuple(range(10)),) * 20
+    assert benchmark.train_tasks is not None
+    assert benchmark.train_tasks.bincount().tolist() == [20] * 20
+
+
 def test_blurred_borders_move_a_share_of_each_class_to_the_tasks_beside_its_own(
     config: MakeConfig, digits: Benchmark
 ) -> None:

@@ -233,13 +233,13 @@ def load_benchmark(
 def _load(info: BenchmarkInfo, data: AnyPath | None) -> Benchmark:
     arrays = load(info.dataset, data)
     classes = len(info.dataset.class_names)
-    tasks = split_classes(classes, info.num_tasks)
-    if info.kind != "split":
-        tasks = (tuple(range(classes)),) * info.num_tasks
+    shared = info.kind != "split"
+    tasks = (tuple(range(classes)),) * info.num_tasks
+    tasks = tasks if shared else split_classes(classes, info.num_tasks)
     tensors: dict[str, Any] = {}
     for part in ("train", "test"):
         inputs = torch.from_numpy(arrays[f"{part}_images"])
-        if info.kind != "split":
+        if shared:
             inputs, tensors[f"{part}_tasks"] = in_domains(inputs, info.kind, info.num_tasks)
         tensors[f"{part}_inputs"] = inputs
         tensors[f"{part}_labels"] = torch.from_numpy(arrays[f"{part}_labels"].astype(np.int64))
