@@ -86,8 +86,9 @@ def unknown(kind: str, name: str, options: Iterable[str], other_names: Iterable[
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 trial`, `2 trials`."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    """A number with its noun, such as `1 visit` or `2 classes`."""
+    ending = "es" if noun.endswith("s") else "s"
+    return f"{count} {noun}{ending * (count != 1)}"
 
 
 def printable(text: str) -> str:

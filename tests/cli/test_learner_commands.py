@@ -104,7 +104,7 @@ def test_a_visit_is_not_learnt_twice_and_settings_cannot_change(
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (("--data", "nowhere"), "nowhere is not a folder"),
+        (("--data", "nowhere"), "nowhere does not exist"),
         (("--image-size", "8by8"), "image_size = '8by8': give 64, or 48x64"),
         (("--image-size", "9" * 5000), "give 64, or 48x64"),
         (("--memory", "much"), "give a number of samples"),

@@ -105,6 +105,9 @@ def test_wrong_folders_are_refused(write: Write, tmp_path: Path) -> None:
     (tmp_path / "all" / "b").mkdir()
     with pytest.raises(DataError, match=r"all/b has no images: expected files that end in \.png"):
         image_folder(tmp_path / "all", tasks=1)
+    (tmp_path / "all" / "b" / "c").mkdir()
+    with pytest.raises(DataError, match=r"all/b has no images: are its folders the classes\? Then"):
+        image_folder(tmp_path / "all", tasks=1)
     with pytest.raises(DataError, match="channels must be 1 or 3"):
         image_folder(tmp_path / "all", tasks=1, channels=2)
 

@@ -55,6 +55,7 @@ def test_a_visit_that_hurts_one_class_and_helps_another_does_not_lose_nothing(
     assert "worst: ant, 60 -> 40" in str(mixed)
     same = changed(before={"ant": 60.0}, accuracy={"ant": 60.0, "cat": 50.0}, held_out=held_out)
     assert "old classes lost nothing on held-out samples" in str(same)
+    assert str(changed(samples={"cat": 20, "dog": 1})).endswith("to hold any out: dog")
 
 
 def test_the_history_keeps_no_name_or_fingerprint_of_forgotten_samples(tmp_path: Path) -> None:

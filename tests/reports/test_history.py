@@ -40,7 +40,7 @@ def _visit(name: str, accuracy: dict[str, float], new: tuple[str, ...] = ()) -> 
 
 VISITS = [
     _visit("week-1", {"ant": 100.0}, ("ant",)),
-    _visit("week-2", {"ant": 75.0, "bee": 50.0, "cat": 100.0}, ("bee", "cat")),
+    _visit("week-2", {"ant": 75.0, "bee": 50.0, "cat": 100.0}, ("bee", "cat", "dog")),
 ]
 
 
@@ -51,7 +51,7 @@ def _rows(table: object) -> list[list[str]]:
 def test_a_row_per_visit_has_its_date_and_new_classes() -> None:
     rows = _rows(visits_table(VISITS))
     assert rows[-2] == ["week-1", "2026-05-04", "03:02", "ant", "40", "1", "100.0"]
-    assert rows[-1] == ["week-2", "2026-05-04", "03:02", "bee,", "cat", "80", "3", "75.0"]
+    assert rows[-1] == ["week-2", "2026-05-04", "03:02", "bee,", "cat,", "dog", "120", "4", "75.0"]
 
 
 def test_a_row_per_class_has_its_accuracy_since_it_was_learnt() -> None:

@@ -127,10 +127,9 @@ def _opened(folder: Path, data: "Path | TextFile", given: dict[str, Any]) -> "Le
 
     # Checked before a folder is created for a learner that would stay empty.
     if isinstance(data, Path) and not data.is_dir():
-        columns = " For texts, name the columns: --text COLUMN --label COLUMN" * data.is_file()
-        raise LearnerError(
-            f"{data} is not a folder: expected a folder per class, CLASS/NAME.png.{columns}"
-        )
+        columns = ". For texts, name the columns: --text COLUMN --label COLUMN" * data.is_file()
+        found = "is not a folder" if data.exists() else "does not exist"
+        raise LearnerError(f"{data} {found}: expected a folder per class, CLASS/NAME.png{columns}")
     if _exists(folder):
         opening = ("encoder", "net", "method", "device")
         learner = Learner.open(folder, **{key: given[key] for key in opening if key in given})

@@ -192,8 +192,10 @@ def list_images(path: Path, *, labelled: bool) -> Listing:
         entries = _entries(folder)
         images = [entry for entry in entries if entry.suffix.lower() in ENDINGS]
         if not images:
-            endings = ", ".join(ENDINGS)
-            raise DataError(f"{folder} has no images: expected files that end in {endings}")
+            wanted = f"expected files that end in {', '.join(ENDINGS)}"
+            if any(entry.is_dir() for entry in entries):
+                wanted = f"are its folders the classes? Then give {folder} instead of {path}"
+            raise DataError(f"{folder} has no images: {wanted}")
         listing.files += images
         others = (entry for entry in entries if entry.suffix.lower() not in ENDINGS)
         listing.ignored += [str(entry.relative_to(path)) for entry in others]

@@ -9,10 +9,11 @@ import torch
 
 from remask.data.readers import SampleReader
 from remask.encoders.encoder import CHUNK
+from remask.errors import counted
 from remask.learner.data import first_data
 from remask.learner.manifest import DataNote, Manifest
 from remask.learner.model import Model
-from remask.learner.results import counted, listed
+from remask.learner.results import listed
 from remask.learner.training import make_stack
 
 _MEASURED_STEPS = 3

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from remask.data.readers import Labels, SampleReader, Skipped, UnreadableImageWarning
 from remask.data.user_data import Data, read
 from remask.encoders.encoder import CHUNK
-from remask.errors import DataError
+from remask.errors import DataError, counted
 from remask.files import AnyPath
 from remask.learner.evaluation import Evaluation, evaluate
 from remask.learner.folder import LearnerFolder, Tensors, memory_of
@@ -30,7 +30,7 @@ from remask.learner.predictions import (
     find_abstention,
     unknown_test,
 )
-from remask.learner.results import Calibration, Preprocessing, Visit, counted
+from remask.learner.results import Calibration, Preprocessing, Visit
 from remask.learner.samples import HeldOut, measured_on, pooled_of
 from remask.learner.scoring import Rated, make_scorer
 from remask.learner.settings import LearnerError, LearnerSettings, NoHeldOutError

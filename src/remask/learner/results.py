@@ -9,7 +9,7 @@ import torch
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from remask.data.classes import checked_name
-from remask.errors import DataError
+from remask.errors import DataError, counted
 
 _NAMED = 5  # classes in a sentence
 _BY_CLASS = ("samples", "before", "accuracy", "held_out")  # fields of a visit
@@ -181,6 +181,8 @@ class Visit(Shown, Record):
         right = [self.accuracy[name] for name in self.new_classes if name in self.accuracy]
         if right:
             parts.append(f"new classes: {sum(right) / len(right):.1f} % right")
+        if unmeasured := [name for name in self.samples if name not in self.accuracy]:
+            parts.append(f"too few samples to hold any out: {listed(unmeasured)}")
         return "; ".join(parts)
 
 
@@ -271,12 +273,6 @@ class Preprocessing:
 def listed(names: Sequence[str]) -> str:
     """Return the first few names, for a sentence."""
     return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
-
-
-def counted(count: int, noun: str) -> str:
-    """Return a number with its noun, such as `1 visit` or `2 classes`."""
-    ending = "es" if noun.endswith("s") else "s"
-    return f"{count} {noun}{ending * (count != 1)}"
 
 
 def percent(value: float | None) -> str:

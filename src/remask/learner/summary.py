@@ -7,10 +7,11 @@ from pathlib import Path
 
 from rich.filesize import decimal
 
+from remask.errors import counted
 from remask.files import AnyPath
 from remask.learner.folder import HELD_LABELS, LearnerFolder, memory_of
 from remask.learner.manifest import DataNote
-from remask.learner.results import Calibration, Choice, Shown, counted, listed
+from remask.learner.results import Calibration, Choice, Shown, listed
 from remask.learner.settings import LearnerError, LearnerSettings
 
 
@@ -64,7 +65,8 @@ class Summary(Shown):
         lines = [
             f"{self.folder}: {known} in {counted(self.visits, 'visit')}",
             f"  {model}, method {self.settings.method}{inputs}",
-            f"  memory: {kept} samples, {decimal(size)} (setting: {self.settings.memory})",
+            f"  memory: {counted(kept, 'sample')}, with those held out, {decimal(size)} "
+            f"(setting: {self.settings.memory})",
             f"  on disk: {disk}",
             f"  generation {self.generation}; `undo` can take back: "
             f"{listed(self.earlier[::-1]) or 'nothing'}",
@@ -80,7 +82,7 @@ class Summary(Shown):
         for each in self.classes:
             right = "" if each.accuracy is None else f"  {each.accuracy:5.1f} % right"
             lines.append(
-                f"    {each.name:<{width}}  {each.seen:>7,} seen  {each.kept:>6,} kept  "
+                f"    {each.name:<{width}}  {each.seen:>7,} learnt  {each.kept:>6,} kept  "
                 f"{decimal(each.bytes):>10}{right}"
             )
         return "\n".join(lines)

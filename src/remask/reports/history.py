@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import or_
 from pathlib import Path
 
 from remask.errors import SettingsError, printable
@@ -37,16 +39,17 @@ class LearnerNow:
 def visits_table(visits: Sequence[Visit]) -> PlainTable:
     """A row per visit: date, new classes, and the accuracy afterwards."""
     left = ["visit", "finished (UTC)", "new classes"]
+    known = accumulate((set(visit.new_classes) for visit in visits), or_)
     rows = [
         [
             visit.name,
             visit.finished[:16].replace("T", " "),
             ", ".join(visit.new_classes) or "-",
             f"{sum(visit.samples.values()):,}",
-            str(len(visit.accuracy)),
+            str(len(classes)),
             percent(visit.mean),
         ]
-        for visit in visits
+        for visit, classes in zip(visits, known, strict=True)
     ]
     return PlainTable([*left, "samples", "classes", "accuracy"], rows, left=left, wrap=True)
 
