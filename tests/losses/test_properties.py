@@ -62,17 +62,6 @@ def test_the_gradient_is_softmax_minus_one_hot_on_the_active_classes_and_zero_el
     torch.testing.assert_close(grad[active], expected[active])
 
 
-@quick
-@given(problems(), MASK_VALUES)
-def test_the_trial_core_agrees_with_the_checked_loss(
-    problem: tuple[Tensor, Tensor, Tensor], m: float
-) -> None:
-    logits, active, target = problem
-    value = torch.full((1, 1, 1), m, dtype=torch.float64)
-    core = trial_cross_entropy(logits[None], target[None], active, value)
-    torch.testing.assert_close(core[0], masked_cross_entropy(logits, target, active, m))
-
-
 # ---- m past 0, per class, and changing ----------------------------------------------------------
 
 

@@ -154,9 +154,6 @@ def test_more_classes_than_places_leave_one_sample_each_of_some(policy: Policy) 
     assert len(set((kept % 10).tolist())) == 4
 
 
-# ---- The plan -----------------------------------------------------------------------------------
-
-
 def plan_of(
     labels: Integers, *, classes: Integers | None = None, offered: Integers | None = None,
     **changes: Any,
@@ -218,15 +215,6 @@ def test_a_plan_from_any_step_on_is_the_rest_of_the_whole_one(begin: int) -> Non
         if whole.kept(step) is not None:
             for ours, theirs in zip(rest.kept(step), whole.kept(step), strict=True):
                 assert torch.equal(ours, theirs)
-
-
-def test_draws_are_of_distinct_slots_that_are_filled() -> None:
-    planned = plan_of(arriving(50))
-    assert planned.draws(0) is None
-    for drawn, filled in zip(map(planned.draws, range(1, 5)), [4, 6, 6, 6], strict=True):
-        slots = (drawn - 6 * torch.arange(50)[:, None]).view(50, 2, 3)
-        assert sorted(set(slots.flatten().tolist())) == list(range(filled))
-        assert all(len(set(draw)) == 3 for draw in slots.flatten(0, 1).tolist())
 
 
 def test_a_sample_is_offered_once_in_the_first_epoch_of_its_task() -> None:

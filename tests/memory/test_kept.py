@@ -44,15 +44,6 @@ def test_trimming_says_which_slots_stayed_so_that_what_lies_beside_can_follow() 
     assert memory.rows()[0].tolist() == [70, 71, 50]
 
 
-def test_what_is_saved_is_live() -> None:
-    memory, other = (KeptRows(trials=2, places=4, groups=3) for _ in range(2))
-    memory.put(rows(7, 2), 1)
-    for name, tensor in other.state().items():
-        tensor.copy_(memory.state()[name])
-    assert other.filled == 2
-    assert torch.equal(other.group(1), rows(7, 2))
-
-
 def test_a_high_rating_is_replaced_by_a_low_score_and_no_rating_of_zero_ever_is() -> None:
     memory = KeptRows(trials=2, places=3)
     memory.put(rows(0, 3))

@@ -86,30 +86,6 @@ def test_each_step_looks_at_the_next_places(monkeypatch: pytest.MonkeyPatch) -> 
     assert offer(memory, [[36]], [0], number=3)[1:3] == [[10], [28]]  # places 6 % 5 and 2
 
 
-def test_trials_do_not_meet() -> None:
-    torch.manual_seed(0)
-    stored = torch.randn(18, 3), torch.randint(2, (18,)), torch.randn(18, 2)
-    batch = torch.randn(3, 5, 3), torch.randint(2, (3, 5)), torch.randn(3, 5, 2)
-
-    def merged(trials: slice) -> Places:
-        rows = slice(6 * trials.start, 6 * trials.stop)
-        counts = torch.ones(18, dtype=torch.uint8)
-        inputs, labels, logits, counts = (part[rows].clone() for part in (*stored, counts))
-        places = Places(inputs, labels, logits, counts)
-        new = [part[trials] for part in batch]
-        merge(places, *new, kept=None, number=0)
-        return places
-
-    whole, alone = merged(slice(0, 3)), [merged(slice(k, k + 1)) for k in range(3)]
-    for part, own in zip(whole, zip(*alone, strict=True), strict=True):
-        assert isinstance(part, Tensor)
-        assert torch.equal(part, torch.cat(own))
-    assert (whole.counts > 1).any()
-
-
-# ---- In a loop of one's own ---------------------------------------------------------------------
-
-
 def clusters(samples: int) -> tuple[Tensor, Tensor]:
     """Two classes, each around two centres."""
     random = torch.Generator().manual_seed(0)
@@ -130,24 +106,6 @@ def test_the_means_of_a_merging_memory_stand_for_more_than_as_many_samples() -> 
         nearest = torch.cdist(x, inputs).masked_fill(others, torch.inf).amin(1)
         distances.append(float(nearest.mean()))
     assert distances[1] < 0.9 * distances[0]
-
-
-def test_a_restored_memory_goes_on_merging_to_the_same_bits() -> None:
-    x, y = clusters(600)
-    logits = torch.randn(600, 3)
-    whole, first = ReplayMemory(8, "merging"), ReplayMemory(8, "merging")
-    for start in range(0, 600, 7):
-        part = slice(start, start + 7)
-        if start == 350:
-            state = first.state_dict()
-            first = ReplayMemory(8, "merging")
-            first.load_state_dict(state)
-        for memory in (whole, first):
-            memory.add(x[part], y[part], logits[part])
-    assert whole.state_dict().keys() == first.state_dict().keys()
-    for name, tensor in whole.state_dict().items():
-        assert torch.equal(tensor, first.state_dict()[name]), name
-    assert (whole.state_dict()["counts"] > 1).any()
 
 
 def test_what_has_no_mean_is_refused() -> None:
