@@ -21,10 +21,6 @@ from tests.runs.forked import ForkedRemask
 _PATIENCE = 120.0
 
 
-class RunEnded(Exception):  # noqa: N818 - as it may
-    """The run came to its end before it could be disturbed."""
-
-
 class AnyRun:
     """A run of the command line in a process, and what can be done to it."""
 
@@ -36,13 +32,16 @@ class AnyRun:
         self.wait(lambda: any(self.checkpoints()), "saved a checkpoint")
 
     def wait_for_trials(self, number: int) -> None:
-        self.wait(lambda: stored_trials(self.store) >= number, f"stored {number} trials")
+        def stored() -> int:
+            return len(rows(self.store)) if self.store.exists() else 0
+
+        self.wait(lambda: stored() >= number, f"stored {number} trials")
 
     def wait(self, happened: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + _PATIENCE
         while not happened():
             if self.process.poll() is not None:
-                raise RunEnded(f"it ended, and never {what}: {self.output()}")
+                raise AssertionError(f"it ended, and never {what}: {self.output()}")
             assert time.monotonic() < deadline, f"it never {what}"
             time.sleep(0.02)
 
@@ -67,11 +66,14 @@ class AnyRun:
 
     def kill_a_worker(self, *, but: Collection[int] = ()) -> int:
         """Kill the oldest worker that is not among these; gives its id."""
-        worker = next((worker for worker in self.workers() if worker not in but), None)
-        if worker is None:
-            raise RunEnded("no worker is left to kill")
+        worker = next(worker for worker in self.workers() if worker not in but)
         _signal(worker, signal.SIGKILL)
         return worker
+
+    def kill_the_fork_server(self) -> None:
+        server = self.fork_server()
+        assert server is not None
+        _signal(server, signal.SIGKILL)
 
     def pause_workers(self) -> None:
         for worker in self.workers():
@@ -81,8 +83,9 @@ class AnyRun:
         for worker in self.workers():
             _signal(worker, signal.SIGCONT)
 
-    def kill_a_worker_behind_its_back(self) -> None:
+    def kill_an_idle_worker(self) -> None:
         """Kill a worker while its parent cannot see what it has finished meanwhile."""
+        self.wait_for_trials(1)
         self.send(signal.SIGSTOP)
         try:
             time.sleep(1.0)  # a short job ends in that time, and the worker is idle
@@ -113,6 +116,8 @@ class AnyRun:
 
 class Disturbed(AnyRun):
     """`remask ARGS` as a process of its own, with or without a terminal of its own."""
+
+    process: subprocess.Popen[str]
 
     def __init__(self, *args: str, store: Path, terminal: bool = False) -> None:
         self._ours: int | None = None
@@ -183,13 +188,6 @@ fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may have it ignored
 os.execv(sys.argv[1], sys.argv[1:])
 """
-
-
-def stored_trials(store: Path) -> int:
-    if not store.exists():
-        return 0
-    with Store(store) as opened:
-        return opened.count()
 
 
 def rows(store: Path) -> list[TrialRecord]:

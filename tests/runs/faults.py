@@ -8,8 +8,6 @@ one of them fail; it also knows what has been synced, so that it can take away t
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from io import FileIO
@@ -155,21 +153,3 @@ def damaged_versions(data: bytes, bits: tuple[int, ...]) -> Iterator[bytes]:
         for bit in bits:
             yield data[:position] + bytes([data[position] ^ bit]) + data[position + 1 :]
     yield data + b"\0"
-
-
-def script_environment() -> dict[str, str]:
-    """Of a process that imports these tests, and remask from where this process has it."""
-    folders = [str(Path(__file__).parents[2]), str(Path(files.__file__).parents[1])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(folders), "OMP_NUM_THREADS": "1"}
-
-
-def run_script(script: str, *arguments: Path) -> str:
-    result = subprocess.run(
-        [sys.executable, "-c", script, *map(str, arguments)],
-        env=script_environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout

@@ -49,18 +49,13 @@ class ForkedRemask:
                 self.returncode = os.waitstatus_to_exitcode(status)
         return self.returncode
 
-    def wait(self, timeout: float) -> int:
-        """Its exit code, when it ends."""
+    def communicate(self, timeout: float) -> tuple[str, str]:
+        """What it has printed, once it has ended."""
         deadline = time.monotonic() + timeout
-        while (code := self.poll()) is None:
+        while self.poll() is None:
             if time.monotonic() > deadline:
                 raise subprocess.TimeoutExpired("remask", timeout)
             time.sleep(0.01)
-        return code
-
-    def communicate(self, timeout: float) -> tuple[str, str]:
-        """What it has printed, once it has ended."""
-        self.wait(timeout)
         return "", self._log.read_text(errors="replace")
 
     def send_signal(self, number: int) -> None:

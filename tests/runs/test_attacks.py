@@ -21,7 +21,7 @@ from remask.experiments import RunOptions
 from remask.experiments.jobs import Advanced, plan_run
 from remask.files import Lock
 from remask.learner import Learner
-from remask.store import Store
+from remask.store import Store, TrialRecord
 from tests.learner.samples import blobs, create
 from tests.runs.faults import filled, reopened, save, state, version_of
 from tests.runs.killed_calls import CAN_TRACE, kill_at
@@ -56,11 +56,15 @@ def _add_trials(folder: Path) -> None:
             store.add(make_record(make_config(seed=seed)))
 
 
-def _trials(folder: Path) -> dict[str, str]:
+def _stored(folder: Path) -> list[TrialRecord]:
     if not (folder / "results.db").exists():
-        return {}
+        return []
     with Store(folder / "results.db") as store:
-        return {r.config_hash: r.model_dump_json() for r in store.records()}
+        return list(store.records())
+
+
+def _trials(folder: Path) -> dict[str, str]:
+    return {record.config_hash: record.model_dump_json() for record in _stored(folder)}
 
 
 def _save(folder: Path) -> None:
@@ -94,10 +98,7 @@ def _run(folder: Path) -> None:
 
 
 def _accuracies(folder: Path) -> dict[str, str]:
-    if not (folder / "results.db").exists():
-        return {}
-    with Store(folder / "results.db") as store:
-        return {r.config_hash: str((r.class_il, r.confidence)) for r in store.records()}
+    return {r.config_hash: str((r.class_il, r.confidence)) for r in _stored(folder)}
 
 
 def _start_learner(folder: Path) -> None:

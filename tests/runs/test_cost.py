@@ -108,15 +108,6 @@ def test_no_number_of_workers_is_faster_than_the_longest_stack(
     assert shortest_time(stacks, workers) == expected
 
 
-def test_the_size_of_the_digits_is_that_of_the_data() -> None:
-    (config,) = trial_configs(benchmark="split-digits", method="er", seeds=[0])
-    benchmark = load_benchmark("split-digits")
-    sizes = Sizes.of(config)
-    assert sizes.train == len(benchmark.train_labels)
-    assert sizes.test == len(benchmark.test_labels)
-    assert sizes.shape == benchmark.input_shape
-
-
 def test_methods_that_the_kernel_cannot_run_have_rates_of_their_own() -> None:
     """Their steps are taken in torch, and take several times as long."""
     compiled, in_torch = (

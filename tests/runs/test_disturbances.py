@@ -1,7 +1,6 @@
-"""A run whose workers, store, terminal or plan somebody has been at ends whole, or says so."""
+"""Runs whose workers, store, terminal or plan are disturbed end complete, or report it."""
 
 import json
-import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ SMALL = (
     "--stack", "1", "--checkpoint-seconds", "0.1", "--workers", "2",
 )  # fmt: skip
 LONG = (*SMALL, "--epochs", "400", "--trials", "2")
-"""Much longer than anybody waits."""
+"""Much longer than a test."""
 
 
 @pytest.fixture(scope="module")
@@ -29,41 +28,63 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> list[TrialRecord]:
     return rows(store)
 
 
-@pytest.mark.faults
-@pytest.mark.parametrize("times", [1, pytest.param(8, marks=pytest.mark.faults)])
-def test_a_worker_that_dies_between_two_jobs_is_replaced(
-    tmp_path: Path, whole: list[TrialRecord], times: int
-) -> None:
-    for number in range(times):
-        run = Disturbed(*SMALL, store=tmp_path / f"{number}.db")
-        run.wait_for_trials(1)
-        run.kill_a_worker_behind_its_back()
-        assert "was killed" in run.end(0)
-        assert rows(run.store) == whole
+def begun(*args: str, store: Path, terminal: bool = False) -> Disturbed:
+    """A run that has saved a checkpoint."""
+    run = Disturbed(*args, store=store, terminal=terminal)
+    run.wait_for_a_checkpoint()
+    return run
+
+
+def pause_and_stop(run: Disturbed) -> None:
+    run.pause_workers()
+    run.send(signal.SIGTERM)
+
+
+def delete_its_folder_and_stop(run: Disturbed) -> None:
+    run.delete_the_runs()
+    run.send(signal.SIGTERM)
+
+
+def sends(number: signal.Signals) -> Callable[[Disturbed], None]:
+    return lambda run: run.send(number)
+
+
+RETRY = "was killed, possibly out of memory; retrying"
+FROM_CHECKPOINT = "retrying from the latest checkpoint"
+SAVED = "everything is saved"
+faults = pytest.mark.faults
 
 
 @pytest.mark.processes
-def test_a_worker_that_dies_at_work_is_replaced_and_its_job_goes_on(
-    tmp_path: Path, whole: list[TrialRecord]
+@pytest.mark.parametrize(
+    ("disturb", "workers", "code", "message", "then"),
+    [
+        (Disturbed.kill_a_worker, "2", 0, RETRY, ()),
+        pytest.param(Disturbed.kill_an_idle_worker, "2", 0, "was killed", (), marks=faults),
+        pytest.param(Disturbed.kill_the_fork_server, "2", 0, FROM_CHECKPOINT, (), marks=faults),
+        (sends(signal.SIGKILL), "2", -signal.SIGKILL, "", ("resume",)),
+        (sends(signal.SIGTERM), "1", 143, SAVED, SMALL),
+        pytest.param(sends(signal.SIGINT), "2", 130, SAVED, ("resume",), marks=faults),
+        pytest.param(pause_and_stop, "2", 143, SAVED, ("resume",), marks=faults),
+        pytest.param(delete_its_folder_and_stop, "2", 143, SAVED, ("resume",), marks=faults),
+    ],
+)
+def test_a_disturbed_run_ends_or_continues_with_the_same_results(
+    tmp_path: Path,
+    whole: list[TrialRecord],
+    disturb: Callable[[Disturbed], object],
+    workers: str,
+    code: int,
+    message: str,
+    then: tuple[str, ...],
 ) -> None:
-    run = Disturbed(*SMALL, store=tmp_path / "results.db")
-    run.wait_for_a_checkpoint()
-    run.kill_a_worker()
-    assert "was killed, possibly out of memory; retrying" in run.end(0)
-    assert rows(run.store) == whole
-
-
-@pytest.mark.faults
-@pytest.mark.processes
-def test_workers_whose_fork_server_dies_are_replaced_by_new_ones(
-    tmp_path: Path, whole: list[TrialRecord]
-) -> None:
-    run = Disturbed(*SMALL, store=tmp_path / "results.db")
-    run.wait_for_a_checkpoint()
-    server = run.fork_server()
-    assert server is not None
-    os.kill(server, signal.SIGKILL)
-    assert "retrying from the latest checkpoint" in run.end(0)
+    run = begun(*SMALL, "--workers", workers, store=tmp_path / "results.db")
+    disturb(run)
+    said = run.end(code)
+    assert message in said
+    assert "Traceback" not in said
+    if code:  # orphaned workers end by themselves; the new ones wait for their locks
+        Disturbed(*then, "--workers", workers, store=run.store).end(0)
     assert rows(run.store) == whole
 
 
@@ -81,23 +102,9 @@ def test_a_job_that_costs_three_workers_is_given_up_and_named(tmp_path: Path) ->
 
 @pytest.mark.faults
 @pytest.mark.processes
-def test_workers_that_were_paused_are_woken_to_save_when_the_run_is_stopped(
-    tmp_path: Path,
-) -> None:
-    run = Disturbed(*LONG, store=tmp_path / "results.db")
-    run.wait_for_a_checkpoint()
-    run.pause_workers()
-    run.send(signal.SIGTERM)
-    assert "everything is saved" in run.end(143, seconds=50)
-    assert len({path.parent for path in run.checkpoints()}) == 2
-
-
-@pytest.mark.faults
-@pytest.mark.processes
 def test_a_refused_command_leaves_the_plan_of_a_living_run_alone(tmp_path: Path) -> None:
     command = (*SMALL, "--stack", "4", "--workers", "1", "--epochs", "100")
-    run = Disturbed(*command, store=tmp_path / "results.db")
-    run.wait_for_a_checkpoint()
+    run = begun(*command, store=tmp_path / "results.db")
     (plan,) = tmp_path.glob("*.runs/*/run.json")
     before = plan.read_bytes()
     said = Disturbed(*command, "--stack", "2", store=run.store).end(1)
@@ -129,26 +136,11 @@ def test_a_store_that_goes_away_stops_the_run_and_nothing_is_lost(
     assert rows(run.store) == whole
 
 
-@pytest.mark.faults
-def test_a_run_whose_folder_is_deleted_goes_on_and_can_still_be_resumed(
-    tmp_path: Path, whole: list[TrialRecord]
-) -> None:
-    run = Disturbed(*SMALL, store=tmp_path / "results.db")
-    run.wait_for_a_checkpoint()
-    run.delete_the_runs()
-    run.send(signal.SIGTERM)
-    assert "everything is saved" in run.end(143)
-    Disturbed("resume", "--workers", "2", store=run.store).end(0)
-    assert rows(run.store) == whole
-
-
 @pytest.mark.processes
 def test_a_closed_terminal_saves_and_stops(tmp_path: Path) -> None:
-    run = Disturbed(*LONG, store=tmp_path / "results.db", terminal=True)
-    run.wait_for_a_checkpoint()
+    run = begun(*LONG, store=tmp_path / "results.db", terminal=True)
     run.close_the_terminal()
-    run.process.wait(timeout=60)
-    assert run.process.returncode == 128 + signal.SIGHUP
+    run.end(128 + signal.SIGHUP)
     assert len({path.parent for path in run.checkpoints()}) == 2
 
 
@@ -163,35 +155,10 @@ def test_a_run_whose_outputs_nobody_reads_stores_its_results_all_the_same(
     assert len(json.loads((tmp_path / "out.json").read_text())["trials"]) == 4
 
 
-@pytest.mark.processes
-@pytest.mark.parametrize(
-    ("workers", "number", "code"),
-    [
-        ("1", signal.SIGTERM, 143),
-        pytest.param("2", signal.SIGINT, 130, marks=pytest.mark.faults),
-        pytest.param("2", signal.SIGKILL, -9, marks=pytest.mark.faults),
-    ],
-)
-def test_a_signal_loses_nothing_and_resume_or_the_same_command_goes_on(
-    tmp_path: Path, whole: list[TrialRecord], workers: str, number: signal.Signals, code: int
-) -> None:
-    run = Disturbed(*SMALL, "--workers", workers, store=tmp_path / "results.db")
-    run.wait_for_a_checkpoint()
-    run.send(number)
-    said = run.end(code)
-    assert ("everything is saved" in said) == (number != signal.SIGKILL)
-    assert "Traceback" not in said
-    # Orphaned workers end by themselves; the new ones wait for them to let go.
-    command = SMALL if number == signal.SIGTERM else ("resume",)
-    Disturbed(*command, "--workers", workers, store=run.store).end(0)
-    assert rows(run.store) == whole
-
-
 @pytest.mark.faults
 @pytest.mark.processes
 def test_a_second_ctrl_c_exits_at_once(tmp_path: Path) -> None:
-    run = Disturbed(*LONG, "--workers", "1", store=tmp_path / "results.db")
-    run.wait_for_a_checkpoint()
+    run = begun(*LONG, "--workers", "1", store=tmp_path / "results.db")
     run.send(signal.SIGINT)
     run.send(signal.SIGINT)
     run.end(130, seconds=30)

@@ -9,17 +9,15 @@ from pathlib import Path
 import pytest
 
 import remask as public
-from remask.errors import Stopped
 from remask.experiments import Ray, RunOptions, ThisProcess
 from remask.experiments.jobs import Advanced, Note, unfinished_runs
 from remask.experiments.plans import rates_of
 from remask.experiments.ray_cluster import ClusterError
-from remask.machine import StopRequest
 from remask.store import Store
 from tests.command_line import CommandLine, start
 from tests.runs.ray_nodes import Nodes, nodes, tries_of
 from tests.runs.ray_nodes import write_method as method
-from tests.runs.run_samples import events_of, planned, run_here, shown, small
+from tests.runs.run_samples import events_of, planned, run_here, shown, small, stop_when
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.ray
@@ -146,14 +144,11 @@ def test_a_stop_saves_everything_and_the_run_goes_on(
     def executor() -> Ray:
         return Ray(cluster.address, checkpoints=tmp_path / "checkpoints" if shared else None)
 
-    stop = StopRequest()
     with Store(tmp_path / "results.db") as store:
         run = planned(store, LONG)
-        with pytest.raises(Stopped) as caught:  # noqa: PT012
-            for event in events_of(store, run, executor(), stop=stop):
-                if isinstance(event, Advanced) and event.steps_done > 20:
-                    stop.signal = signal.SIGINT
-        assert caught.value.unsaved == []
+        is_begun = lambda e: isinstance(e, Advanced) and e.steps_done > 20  # noqa: E731
+        stopped = stop_when(is_begun, signal.SIGINT, store, run, executor())
+        assert stopped.unsaved == []
         (run,) = unfinished_runs(store.path)
         place = tmp_path / "checkpoints" if shared else run.folder
         assert any(place.glob("*/checkpoint-*"))

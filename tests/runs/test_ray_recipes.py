@@ -118,12 +118,9 @@ def test_the_yaml_for_kubernetes_has_what_an_operator_needs() -> None:
     cluster = job["spec"]["rayClusterSpec"]
     assert cluster["rayVersion"] == import_module("ray").__version__
     head, (workers,) = cluster["headGroupSpec"], cluster["workerGroupSpecs"]
-    assert workers["minReplicas"] <= workers["replicas"] <= workers["maxReplicas"]
     for group in (head, workers):
         pod = group["template"]["spec"]
         (container,) = pod["containers"]
-        assert container["resources"]["requests"] == container["resources"]["limits"]
-        assert "rayStartParams" in group
         assert container["image"] == head["template"]["spec"]["containers"][0]["image"]
         (mount,) = container["volumeMounts"]
         (volume,) = pod["volumes"]

@@ -1,46 +1,21 @@
 """Runs that want some of the same trials share the work; whoever stops one loses nothing."""
 
-import json
-import os
-import random
+import multiprocessing
 import signal
-import subprocess
-import sys
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from multiprocessing.process import BaseProcess
+from multiprocessing.synchronize import Event as EventOfProcesses
 from pathlib import Path
 
 import pytest
 
-from remask.errors import Stopped
 from remask.experiments.job_queue import Claims
 from remask.experiments.jobs import Advanced, Event, Finished, Note, PickedUp, Run, unfinished_runs
-from remask.machine import StopRequest
 from remask.store import Store
-from tests.runs.faults import script_environment
-from tests.runs.run_samples import events_of, planned, small
+from tests.runs.run_samples import events_of, planned, small, stop_when
 from tests.store.store_samples import make_record
-
-COMPUTE = """
-import json, sys
-from remask.experiments.jobs import Finished
-from remask.experiments.jobs import plan_run
-from remask.store import Store
-from tests.runs.run_samples import events_of, small
-
-path, seeds, stack = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
-configs = small(seeds)
-print("ready", flush=True)
-sys.stdin.readline()
-with Store(path) as store:
-    run = plan_run(store, configs, workers=1, largest_stack=lambda _: stack, again=False)
-    for event in events_of(store, run) if run is not None else ():
-        if isinstance(event, Finished):
-            print(*(record.config.seed for record in event.records), flush=True)
-    assert all(store.is_done(config.hash) for config in configs), "it left too early"
-"""
 
 
 def _hashes(seeds: Sequence[int]) -> list[str]:
@@ -60,39 +35,31 @@ def _is_at_task_3(event: Event) -> bool:
     return isinstance(event, Advanced) and event.task == 3
 
 
-class Holder:
-    """Another process that has claimed trials."""
+def _hold(claims: Path, hashes: Sequence[str], held: EventOfProcesses) -> None:
+    with closing(Claims(claims)) as own:
+        assert all(own.take(name) for name in hashes)
+        held.set()
+        time.sleep(600)
 
-    def __init__(self, claims: Path, hashes: Sequence[str]) -> None:
-        reader, writer = os.pipe()
-        self._pid: int | None = os.fork()
-        if self._pid == 0:
-            try:
-                with closing(Claims(claims)) as held:
-                    assert all(held.take(name) for name in hashes)
-                    os.write(writer, b"held")
-                    time.sleep(600)
-            finally:
-                os._exit(1)
-        os.close(writer)
-        assert os.read(reader, 4) == b"held"
-        os.close(reader)
 
-    def kill(self) -> None:
-        if self._pid is not None:
-            os.kill(self._pid, signal.SIGKILL)
-            os.waitpid(self._pid, 0)
-            self._pid = None
+def _kill(process: BaseProcess) -> None:
+    process.kill()
+    process.join()
 
 
 @contextmanager
-def _claimed(store: Path, seeds: Sequence[int]) -> Iterator[Holder]:
+def _claimed(store: Path, seeds: Sequence[int]) -> Iterator[BaseProcess]:
     """Another process that has claimed these trials, and dies at the end of the block."""
-    holder = Holder(store.with_name(f"{store.name}.runs") / "claims", _hashes(seeds))
+    context = multiprocessing.get_context("fork")
+    held = context.Event()
+    claims = store.with_name(f"{store.name}.runs") / "claims"
+    process = context.Process(target=_hold, args=(claims, _hashes(seeds), held))
+    process.start()
     try:
-        yield holder
+        assert held.wait(60)
+        yield process
     finally:
-        holder.kill()
+        _kill(process)
 
 
 @pytest.mark.processes
@@ -103,7 +70,7 @@ def test_a_claim_holds_between_processes_and_dies_with_its_own(tmp_path: Path) -
         with _claimed(store, [1]) as process:
             assert claims.take(mine)
             assert not claims.take(theirs)
-            process.kill()
+            _kill(process)
             assert claims.take(theirs)
         claims.free(theirs)
         with _claimed(store, [1]):
@@ -125,7 +92,7 @@ def test_what_another_process_computes_is_left_out_and_picked_up_when_it_is_stor
             elif isinstance(event, Note):
                 waiting.append(event.text)
                 store.add(make_record(small([3])[0]))  # as the other one does,
-                other.kill()  # which then dies before it has finished the rest
+                _kill(other)  # which then dies before it has finished the rest
         assert store.count() == 4
     assert computed == [[0, 2], [1]]
     assert picked_up == [[3]]
@@ -138,11 +105,8 @@ def test_what_another_process_computes_is_left_out_and_picked_up_when_it_is_stor
 def test_a_divided_stack_goes_on_from_its_own_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "results.db"
     with Store(path) as store:
-        stop = StopRequest()
-        with _claimed(path, [1]), pytest.raises(Stopped):  # noqa: PT012
-            for event in events_of(store, _planned(store, [0, 1, 2]), stop=stop):
-                if isinstance(event, Advanced) and event.task == 3:
-                    stop.signal = signal.SIGINT
+        with _claimed(path, [1]):
+            stop_when(_is_at_task_3, signal.SIGINT, store, _planned(store, [0, 1, 2]))
         (run,) = unfinished_runs(path)
         assert sorted(len(job.configs) for job in run.jobs) == [1, 2]
         events = list(events_of(store, _planned(store, [0, 1, 2])))
@@ -155,11 +119,7 @@ def test_a_divided_stack_goes_on_from_its_own_checkpoint(tmp_path: Path) -> None
 def test_a_stack_that_has_a_checkpoint_is_not_divided_but_waits(tmp_path: Path) -> None:
     path = tmp_path / "results.db"
     with Store(path) as store:
-        stop = StopRequest()
-        with pytest.raises(Stopped):  # noqa: PT012
-            for event in events_of(store, _planned(store, [0, 1, 2]), stop=stop):
-                if isinstance(event, Advanced) and event.task == 3:
-                    stop.signal = signal.SIGINT
+        stop_when(_is_at_task_3, signal.SIGINT, store, _planned(store, [0, 1, 2]))
         with _claimed(path, [1]) as other:
             first, *rest = _after_waiting(store, _planned(store, [0, 1, 2]), other)
         assert isinstance(first, Note)
@@ -169,44 +129,8 @@ def test_a_stack_that_has_a_checkpoint_is_not_divided_but_waits(tmp_path: Path) 
         assert [_seeds(e) for e in rest if isinstance(e, Finished)] == [[0, 1, 2]]
 
 
-def _after_waiting(store: Store, run: Run, other: Holder) -> Iterator[Event]:
+def _after_waiting(store: Store, run: Run, other: BaseProcess) -> Iterator[Event]:
     for event in events_of(store, run):
         if isinstance(event, Note):
-            other.kill()
+            _kill(other)
         yield event
-
-
-@pytest.mark.faults
-@pytest.mark.processes
-@pytest.mark.parametrize("rounds", [1, 6])
-def test_six_processes_with_overlapping_trials_compute_each_only_once(
-    tmp_path: Path, rounds: int
-) -> None:
-    chance = random.Random(rounds)
-    for number in range(rounds):
-        path = tmp_path / f"{number}.db"
-        wanted = [chance.sample(range(13), chance.randint(5, 9)) for _ in range(6)]
-        processes = [
-            subprocess.Popen(
-                [sys.executable, "-c", COMPUTE, str(path), json.dumps(seeds),
-                 str(chance.randint(1, 4))],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                env=script_environment(),
-            )
-            for seeds in wanted
-        ]  # fmt: skip
-        for process in processes:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-        # communicate() lets each go in turn; the first go on while the others are told.
-        for process in processes:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        computed = [process.communicate(timeout=180)[0].split() for process in processes]
-        assert [process.returncode for process in processes] == [0] * 6
-        times = Counter(int(seed) for seeds in computed for seed in seeds)
-        assert times == Counter({seed for seeds in wanted for seed in seeds})
-        assert unfinished_runs(path) == []
