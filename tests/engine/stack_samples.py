@@ -11,6 +11,7 @@ from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.data.tasks import Task
 from remask.engine import TrialStack
+from remask.methods import METHODS
 from remask.nets.builders import mlp
 from remask.nets.resnet import resnet18
 
@@ -47,6 +48,52 @@ def channels_last_net(shape: tuple[int, ...], num_classes: int) -> nn.Module:
     )
 
 
+MASKS = (None, -1.0, -float("inf"))
+WEIGHTS: dict[str, dict[str, float]] = {
+    "oewc": {"penalty": 5.0, "gamma": 0.5},
+    "si": {"c": 3.0, "xi": 0.1},
+    "lwf": {"decay": 0.01},
+    "gem": {"gamma": 0.3},
+    "icarl": {"decay": 0.01},
+    "icarl-dark": {"decay": 0.01},
+    "gss": {"probes": 3.0},
+    "hal": {"anchoring": 0.5, "gamma": 0.2},
+    "ss_il": {"distillation": 0.6},
+    "er_ema": {"slowness": 0.7, "ramp": 0.5},
+    "cls_er": {
+        **{"plastic_slowness": 0.5, "plastic_rate": 0.7},
+        **{"stable_slowness": 0.7, "stable_rate": 0.5},
+    },
+    "er_las": {"tau": 0.7, "window": 3.0},
+    "lode": {"rho": 0.5},
+}
+"""With these every term of a loss matters."""
+_COUNTS = ("probes", "window")
+
+
+def three_trials(config: MakeConfig, method: str, **changes: Any) -> list[TrialConfig]:
+    """Three trials that differ in everything that trials of one stack may differ in."""
+    masks: tuple[float | None, ...] = MASKS
+    if METHODS[method].unmaskable:
+        masks = (None,) * 3
+    elif method in ("fdr", "mir"):
+        # At -inf a task of one class teaches nothing, and FDR's distance, which is then 0, has no
+        # slope there, or that of a rounding error; and for MIR all candidates are equally harmed.
+        masks = (None, -1.0, -5.0)
+    varied = zip((4, 0, 7), masks, (0.1, 0.2, 0.15), (1, 0.7, 1.4), strict=True)
+    trials = []
+    for seed, mask, lr, factor in varied:
+        own: dict[str, Any] = {"seed": seed, "mask": mask, "lr": lr}
+        own |= {"alpha": 0.7 * factor, "beta": 0.6 / factor}
+        if method in WEIGHTS:
+            own["weights"] = {
+                name: value * (1 if name in _COUNTS else factor)
+                for name, value in WEIGHTS[method].items()
+            }
+        trials.append(config(method=method, **(own | changes)))
+    return trials
+
+
 def of_trial(name: str, tensor: Tensor, trial: int, trials: int) -> Tensor:
     """One trial's part of a state tensor; memories lie [S * M, ...], all else [S, ...]."""
     if name.startswith("memory/"):
@@ -69,6 +116,11 @@ def measured(stack: TrialStack) -> list[dict[str, Any]]:
 
 def snapshot(stack: TrialStack) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in stack.state().items()}
+
+
+def net_of(stack: TrialStack) -> dict[str, Tensor]:
+    """The parameters and running statistics of all trials, [S, ...]."""
+    return {name: t for name, t in snapshot(stack).items() if name.startswith("net/")}
 
 
 def assert_same(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:

@@ -3,7 +3,6 @@
 from collections import Counter
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -58,19 +57,6 @@ def test_batches_are_cropped_and_mirrored_as_single_images_are(
                 at = (step, trial, n)
                 place = int(tops[at]), int(lefts[at]), bool(mirrored[at])
                 assert torch.equal(seen[trial, n], slow_view(images[trial, n], *place, padding))
-
-
-@pytest.mark.parametrize("mirrored", [False, True])
-def test_all_offsets_of_a_small_frame_come_out_right(mirrored: bool) -> None:
-    # Every corner of the frame, so that a crop that reads past its image would show.
-    offsets = torch.cartesian_prod(torch.arange(5), torch.arange(5))
-    images = torch.arange(1, 1 + 25 * 2 * 3 * 4).remainder(255).add(1).to(torch.uint8)
-    images = images.view(1, 25, 2, 3, 4)
-    cropper = Cropper((2, 3, 4), 2)
-    starts = cropper.starts(offsets[:, 0][None], offsets[:, 1][None], torch.full((1, 25), mirrored))
-    seen = cropper(images, starts)
-    for n, (top, left) in enumerate(offsets.tolist()):
-        assert torch.equal(seen[0, n], slow_view(images[0, n], top, left, mirrored, 2))
 
 
 def test_views_are_uniform_independent_and_fresh_for_every_sample() -> None:

@@ -21,7 +21,14 @@ from remask.engine.choosing import (
     held_out_places,
 )
 from remask.nets.builders import NetBuilder
-from tests.engine.stack_samples import MakeConfig, batch_normed, finish, small_mlp, snapshot
+from tests.engine.stack_samples import (
+    MakeConfig,
+    batch_normed,
+    finish,
+    small_mlp,
+    snapshot,
+    task_of,
+)
 
 BUFFER, SEEDS = 1000, (3, 1)
 COUNT = len(candidates_of(BUFFER))
@@ -56,16 +63,13 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor], *parts: str) -> bool:
     return all(torch.equal(one[n].nan_to_num(-1), other[n].nan_to_num(-1)) for n in names)
 
 
-def leave_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def _leave_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     """Choose what differs most from the default, whichever is better."""
     monkeypatch.setattr(choosing, "Z", -1e9)
 
 
-def keep_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choosing, "Z", 1e9)
-
-
-# The rule
+leaving_the_default = pytest.mark.usefixtures("_leave_the_default")
 
 
 def test_the_rule_weighs_every_class_alike_and_asks_for_more_than_one_standard_deviation() -> None:
@@ -87,9 +91,6 @@ def test_a_candidate_that_has_diverged_is_never_chosen_not_even_the_default() ->
     assert choice(right, labels, np.array([True, True, False]))[0] == 0
     assert choice(right, labels, np.array([False, True, False]))[0] == 1
     assert choice(right, labels, np.array([False, False, False]))[0] == 0
-
-
-# What is trained
 
 
 @masked_methods
@@ -117,18 +118,14 @@ def test_before_the_first_choice_candidates_are_the_fixed_trials_that_they_name(
     assert not torch.equal(weights[0], weights[last])  # or this would prove nothing
 
 
+@leaving_the_default
 @pytest.mark.parametrize(
     ("method", "build_net"),
     [("er", small_mlp), ("derpp", small_mlp), ("er_ema", small_mlp), ("er_ema", batch_normed)],
 )
 def test_after_a_choice_all_candidates_have_what_the_chosen_one_had(
-    method: str,
-    build_net: NetBuilder,
-    config: MakeConfig,
-    tiny: Benchmark,
-    monkeypatch: pytest.MonkeyPatch,
+    method: str, build_net: NetBuilder, config: MakeConfig, tiny: Benchmark
 ) -> None:
-    leave_the_default(monkeypatch)
     stack = auto_stack(config, tiny, build_net, method=method)
     for task in stack.tasks:
         for _ in stack.learn_steps(task):
@@ -159,9 +156,6 @@ def test_a_memory_too_small_to_hold_samples_out_gives_the_default_bit_for_bit(
     assert "too small" in auto.choices[0][0].reason
 
 
-# What it looks at
-
-
 def changed(benchmark: Benchmark, part: str, rows: Tensor) -> Benchmark:
     """The benchmark with other inputs in some rows."""
     inputs = getattr(benchmark, part).clone()
@@ -169,10 +163,8 @@ def changed(benchmark: Benchmark, part: str, rows: Tensor) -> Benchmark:
     return replace(benchmark, **{part: inputs})
 
 
-def test_neither_test_data_nor_later_tasks_have_a_say(
-    config: MakeConfig, tiny: Benchmark, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    leave_the_default(monkeypatch)
+@leaving_the_default
+def test_neither_test_data_nor_later_tasks_have_a_say(config: MakeConfig, tiny: Benchmark) -> None:
     stack = finish(auto_stack(config, tiny))
     every = torch.arange(len(tiny.test_labels))
     poisoned = finish(auto_stack(config, changed(tiny, "test_inputs", every)))
@@ -199,7 +191,7 @@ def held_out_rows(benchmark: Benchmark) -> Tensor:
 def test_what_is_held_out_is_never_learnt_from(
     config: MakeConfig, tiny: Benchmark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep_the_default(monkeypatch)
+    monkeypatch.setattr(choosing, "Z", 1e9)  # keep the default
     apart = held_out_rows(tiny)
     learnt_by_all = torch.ones(len(tiny.train_labels), dtype=torch.bool)
     learnt_by_all[apart.flatten()] = False
@@ -231,13 +223,10 @@ def test_replay_and_held_out_samples_together_fill_no_more_than_the_buffer(
     assert [made.old_samples for made in stack.choices[0]] == [0, 14, 28, 42, 50]
 
 
-# Choices are state, and are told
-
-
+@leaving_the_default
 def test_a_result_says_what_was_chosen_by_how_many_samples_and_why(
-    config: MakeConfig, tiny: Benchmark, monkeypatch: pytest.MonkeyPatch
+    config: MakeConfig, tiny: Benchmark
 ) -> None:
-    leave_the_default(monkeypatch)
     stack = auto_stack(config, tiny)
     assert stack.choices == [(), ()]
     results = finish(stack).results()
@@ -256,10 +245,10 @@ def test_a_result_says_what_was_chosen_by_how_many_samples_and_why(
                 assert f"{ahead:.1f} ±" in made.reason
 
 
+@leaving_the_default
 def test_the_net_that_is_taken_out_is_that_of_the_chosen_candidate(
-    config: MakeConfig, tiny: Benchmark, monkeypatch: pytest.MonkeyPatch
+    config: MakeConfig, tiny: Benchmark
 ) -> None:
-    leave_the_default(monkeypatch)
     stack = auto_stack(config, tiny)
     for _ in islice(stack.run(), stack.total_steps - 3):  # in a task, where candidates differ
         pass
@@ -270,19 +259,15 @@ def test_the_net_that_is_taken_out_is_that_of_the_chosen_candidate(
         torch.testing.assert_close(stack.net(trial)(inputs), scores[trial])
 
 
-# Tasks that come by themselves
-
-
 def learn_open(stack: TrialStack, benchmark: Benchmark, tasks: range) -> None:
     for number in tasks:
-        rows = benchmark.train_indices(number)
-        stack.learn(stack.new_task(benchmark.train_inputs[rows], benchmark.train_labels[rows]))
+        stack.learn(task_of(stack, benchmark, number))
 
 
+@leaving_the_default
 def test_an_open_stream_chooses_goes_on_after_a_restore_and_takes_more_samples_to_choose_on(
-    config: MakeConfig, tiny: Benchmark, monkeypatch: pytest.MonkeyPatch
+    config: MakeConfig, tiny: Benchmark
 ) -> None:
-    leave_the_default(monkeypatch)
     data = DataDescription.of(tiny)
     whole, left, told = (auto_stack(config, data) for _ in range(3))
     learn_open(whole, tiny, range(3))
@@ -310,6 +295,3 @@ def test_samples_to_choose_on_are_refused_where_nothing_is_chosen_or_they_do_not
         fixed.choose_on(tiny.test_inputs, tiny.test_labels)
     with pytest.raises(StreamError, match="held-out inputs must be"):
         auto_stack(config, tiny).choose_on(tiny.test_inputs[:, :, :2], tiny.test_labels)
-
-
-# What is refused

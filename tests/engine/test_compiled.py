@@ -18,7 +18,7 @@ from remask.engine.loss_log import LossLog
 from remask.methods import ER, METHODS
 from remask.methods.step import Step, Term
 from remask.nets.builders import mlp
-from tests.engine.stack_samples import MakeConfig, assert_same, small_mlp, snapshot
+from tests.engine.stack_samples import MakeConfig, assert_same, finish, small_mlp, snapshot
 
 pytest.importorskip("numba")
 
@@ -109,9 +109,7 @@ def test_bits_depend_neither_on_company_nor_on_pace_or_interruptions(
 ) -> None:
     together = make(config, tiny, **CASES[name])
     together.finish()
-    alone = TrialStack([together.configs[1]], tiny, build_net=small_mlp)
-    for _ in alone.run():
-        pass
+    alone = finish(TrialStack([together.configs[1]], tiny, build_net=small_mlp))  # step by step
     assert torch.equal(parameters(alone)[0], parameters(together)[1])
     stopped = make(config, tiny, **CASES[name])
     for _ in islice(stopped.run(), 7):
@@ -135,18 +133,6 @@ def test_skipping_zeros_changes_no_bits(
         stack.evaluate()
         found.append(snapshot(stack))
     assert_same(*found)
-
-
-def test_a_restored_stack_gives_the_same_answers_as_the_one_that_was_evaluated(
-    config: MakeConfig, digits: Benchmark
-) -> None:
-    options = {"benchmark": "split-digits", "epochs": 1}
-    stacks = [TrialStack([config(**options)], digits, build_net=mlp) for _ in range(2)]
-    (evaluated,) = stacks[0].finish()
-    stacks[1].restore(snapshot(stacks[0]), stacks[0].position)
-    (restored,) = stacks[1].results()
-    assert restored.answers == evaluated.answers
-    assert restored.confidence == evaluated.confidence
 
 
 def test_threads_of_a_stack_change_no_bits(
@@ -198,20 +184,6 @@ def test_normalised_float_inputs_and_one_layer(
     ours, theirs = run(), in_torch(monkeypatch, run)
     assert engine(ours) == "kernel"
     assert (parameters(ours) - parameters(theirs)).abs().max() < CLOSE
-
-
-def test_a_trial_that_diverges_is_noticed_and_leaves_the_others_alone(
-    config: MakeConfig, tiny: Benchmark
-) -> None:
-    configs = [config(seed=0), config(seed=1, lr=1e20)]
-    stack = TrialStack(configs, tiny, build_net=small_mlp)
-    alone = TrialStack(configs[:1], tiny, build_net=small_mlp)
-    records = stack.finish()
-    alone.finish()
-    assert [record.status for record in records] == ["finished", "diverged"]
-    assert records[1].diverged_at is not None
-    assert records[1].diverged_at < 5
-    assert torch.equal(parameters(stack)[0], parameters(alone)[0])
 
 
 class Looking(ER):

@@ -1,6 +1,5 @@
 """Accuracy within tasks: what is measured when, and that measuring changes nothing."""
 
-from itertools import islice
 from typing import Any
 
 import pytest
@@ -24,8 +23,6 @@ EVERY = 3
 LENGTHS = (10, 8, 18)  # steps of the tasks of `tiny`, in two epochs of batches of 5
 OF_CURVES = {"metrics/curve", "metrics/curve_points"}
 
-some_methods = pytest.mark.parametrize("method", ["derpp", "icarl", "joint", "pnn", "slda"])
-
 
 def stack_of(
     config: MakeConfig,
@@ -38,9 +35,6 @@ def stack_of(
     settings = {"method": method, "evaluate_every": EVERY, **changes}
     configs = [config(seed=seed, mask=mask, **settings) for seed, mask in enumerate(masks)]
     return TrialStack(configs, data, build_net=net)
-
-
-# When
 
 
 def test_a_task_is_measured_every_n_steps_and_at_its_end() -> None:
@@ -66,9 +60,6 @@ def test_fewer_samples_of_each_class_are_measured_the_more_classes_there_are() -
     assert [samples_per_class(n) for n in (2, 10, 20, 100, 1000)] == [25, 25, 12, 5, 5]
 
 
-# What
-
-
 def test_the_curve_has_the_steps_of_the_stream_and_the_task_being_learnt(
     config: MakeConfig, tiny: Benchmark
 ) -> None:
@@ -84,7 +75,7 @@ def test_the_curve_has_the_steps_of_the_stream_and_the_task_being_learnt(
         assert torch.equal(~matrix.isnan(), seen)
 
 
-@some_methods
+@pytest.mark.parametrize("method", ["derpp", "icarl", "joint", "pnn", "slda"])
 def test_at_the_end_of_a_task_the_curve_is_what_evaluation_finds(
     config: MakeConfig, tiny: Benchmark, method: str
 ) -> None:
@@ -124,9 +115,6 @@ def test_it_is_measured_on_the_first_samples_of_each_class(
         assert result.curve.class_il[-1] == pytest.approx(accuracies)
 
 
-# That it changes nothing
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("method", "net"),
@@ -143,12 +131,3 @@ def test_measuring_changes_nothing_else(
 
 
 # That it survives
-
-
-def test_no_step_waits_for_the_device(config: MakeConfig, tiny: Benchmark) -> None:
-    """On the meta device there is no data to look at: whatever asked for some would fail."""
-    configs = [config(method="er", evaluate_every=1, seed=seed) for seed in (0, 1)]
-    stack = TrialStack(configs, tiny, build_net=small_mlp, device="meta")
-    for _ in islice(stack.run(), 7):
-        pass
-    assert stack.position == (0, 1, 2)

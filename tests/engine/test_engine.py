@@ -10,16 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
-from remask.engine import Position, TrialStack
-from remask.methods import METHODS, Method, Step, find_method
+from remask.engine import DataDescription, Position, TrialStack
+from remask.methods import METHODS, Step, find_method
 from remask.methods.pnn import PNN
 from remask.methods.sgd import SGD
 from remask.metrics import forgetting
-from remask.nets.builders import NetBuilder, mlp
+from remask.nets.builders import NetBuilder
 from tests.engine.stack_samples import (
     MakeConfig,
     assert_same,
@@ -28,17 +29,11 @@ from tests.engine.stack_samples import (
     of_trial,
     small_mlp,
     snapshot,
+    three_trials,
 )
 
 INF = float("inf")
 MASKS = (None, -1.0, -INF)
-
-every_method = pytest.mark.parametrize("method", METHODS)
-
-
-some_methods = pytest.mark.parametrize(
-    "method", ["derpp", "gss", "hal", "icarl", "joint", "lwf", "pnn", "si", "slda"]
-)
 
 
 def stack_of(configs: Sequence[TrialConfig], benchmark: Benchmark, **options: Any) -> TrialStack:
@@ -48,23 +43,6 @@ def stack_of(configs: Sequence[TrialConfig], benchmark: Benchmark, **options: An
 def matrices(stack: TrialStack) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Class-IL accuracy, [S, T, T]."""
     return np.array([result.class_il for result in stack.results()])
-
-
-def mixed_configs(config: MakeConfig, method: str, **changes: Any) -> list[TrialConfig]:
-    """Three trials that differ in all that trials of one stack may differ in."""
-    masks = (None,) * 3 if METHODS[method].unmaskable else MASKS
-    return [
-        config(
-            method=method,
-            seed=seed,
-            mask=mask,
-            lr=lr,
-            alpha=0.2 + 0.1 * seed,
-            beta=0.9 - 0.1 * seed,
-            **changes,
-        )
-        for seed, mask, lr in zip((4, 0, 7), masks, (0.1, 0.2, 0.05), strict=True)
-    ]
 
 
 # ---- Trials of a stack never touch --------------------------------------------------------------
@@ -79,7 +57,7 @@ def test_a_wrecked_trial_is_reported_and_its_neighbours_are_bit_identical(
 ) -> None:
     if not METHODS[method].trains_net:
         pytest.skip("no learning rate can wreck it")
-    configs = mixed_configs(config, method, epochs=1)
+    configs = three_trials(config, method, epochs=1)
     wrecked = [configs[0], configs[1].model_copy(update={"lr": 1e30}), configs[2]]
     sound = finish(stack_of(configs, tiny, build_net=build_net))
     broken = finish(stack_of(wrecked, tiny, build_net=build_net))
@@ -149,7 +127,8 @@ def test_the_step_of_divergence_is_exact_wherever_losses_are_looked_at(
 
 
 def test_trials_of_one_stack_must_have_one_shape(config: MakeConfig, tiny: Benchmark) -> None:
-    for change in ({"batch": 3}, {"buffer": 5}, {"epochs": 3}, {"replay_batch": 2}):
+    sizes: tuple[dict[str, Any], ...] = ({"batch": 3}, {"buffer": 5}, {"replay_batch": 2})
+    for change in (*sizes, {"epochs": 3}, {"lr_drops": (1,)}):
         with pytest.raises(ValueError, match="seed, mask, lr and weights only"):
             stack_of([config(), config(**change)], tiny)
 
@@ -157,30 +136,16 @@ def test_trials_of_one_stack_must_have_one_shape(config: MakeConfig, tiny: Bench
 # ---- Leaving and coming back --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("change", [{"method": "er"}, {"method": "sgd"}, {"buffer": 13}])
-def test_a_state_of_another_kind_is_refused_and_nothing_changes(
-    change: dict[str, Any], config: MakeConfig, tiny: Benchmark
-) -> None:
-    stack, other = stack_of([config()], tiny), stack_of([config(**change)], tiny)
-    steps, others = stack.run(), other.run()
-    for _ in range(7):
-        next(steps)
-        next(others)
-    before, position = snapshot(stack), stack.position
-    with pytest.raises(ValueError, match="saved"):
-        stack.restore(snapshot(other), Position())
-    assert stack.position == position
-    assert_same(before, snapshot(stack))
-
-
-def test_a_state_that_fits_in_all_but_its_last_tensor_is_refused_whole(
+def test_a_state_that_does_not_fit_is_refused_and_nothing_changes(
     config: MakeConfig, tiny: Benchmark
 ) -> None:
     stack = stack_of([config()], tiny)
     before = snapshot(stack)
     wrong = {name: torch.ones_like(tensor) for name, tensor in before.items()}
     *_, last = (name for name in wrong if name.startswith("memory/"))
+    others = ({"method": "er"}, {"method": "sgd"}, {"buffer": 13})
     for damaged in (
+        *(snapshot(stack_of([config(**change)], tiny)) for change in others),
         wrong | {last: wrong[last].double()},
         wrong | {last: torch.ones(9, dtype=wrong[last].dtype)},
         {name: tensor for name, tensor in wrong.items() if name != last},
@@ -195,7 +160,7 @@ def test_a_state_that_fits_in_all_but_its_last_tensor_is_refused_whole(
 # ---- A step against slow references -------------------------------------------------------------
 
 
-@every_method
+@pytest.mark.parametrize("method", METHODS)
 def test_batch_statistics_are_of_one_forward_or_of_one_for_each_draw(
     method: str, config: MakeConfig, tiny: Benchmark
 ) -> None:
@@ -215,17 +180,35 @@ def test_batch_statistics_are_of_one_forward_or_of_one_for_each_draw(
     assert stack.state()["net/1.num_batches_tracked"].tolist() == [1 + forwards + 2 * after]
 
 
+def test_steps_of_adamw_are_those_of_torch(config: MakeConfig, tiny: Benchmark) -> None:
+    whole = len(tiny.train_labels)
+    settings = {"method": "sgd", "batch": whole, "epochs": 6, "buffer": 0, "replay_batch": 0}
+    configs = [config(seed=seed, lr=lr, **settings) for seed, lr in ((0, 0.01), (1, 0.003))]
+    data = DataDescription.of(tiny)
+    stack = TrialStack(configs, data, build_net=small_mlp, optimizer="adamw")
+    nets = [stack.net(trial).train() for trial in range(2)]
+    stack.learn(stack.new_task(tiny.train_inputs, tiny.train_labels))
+    for trial, net in enumerate(nets):
+        optimizer = torch.optim.AdamW(net.parameters(), lr=configs[trial].lr)
+        for _ in range(6):
+            optimizer.zero_grad()
+            loss = cross_entropy(net(tiny.train_inputs * tiny.scale), tiny.train_labels)
+            torch.autograd.backward(loss)
+            optimizer.step()
+        found = stack.net(trial).state_dict()
+        for name, expected in net.state_dict().items():
+            torch.testing.assert_close(found[name], expected, rtol=1e-4, atol=1e-6)
+
+
 # ---- Evaluation ---------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
-@some_methods
+@pytest.mark.parametrize("method", ["derpp", "gss", "hal", "joint", "lwf", "si"])
 def test_accuracies_and_confidence_are_those_of_each_trial_s_net(
     method: str, config: MakeConfig, tiny: Benchmark
 ) -> None:
-    if METHODS[method].scores is not Method.scores:
-        pytest.skip("it predicts in its own way")
-    stack = stack_of(mixed_configs(config, method), tiny)
+    stack = stack_of(three_trials(config, method), tiny)
     tested: list[dict[str, Tensor]] = []
     for position in stack.run():
         if position.task > len(tested):
@@ -273,37 +256,6 @@ def test_memory_is_counted_in_bytes_also_where_a_method_keeps_rows(
     assert agem.memory_bytes is not None
     assert agem.memory_bytes >= buffer * sample
     assert stack_of([config(method="sgd", buffer=0)], tiny).finish()[0].memory_bytes == 0
-
-
-def stubborn(answer: int) -> NetBuilder:
-    """A net that says one class whatever it sees, and next to that the classes in order."""
-
-    def build(shape: tuple[int, ...], num_classes: int) -> nn.Module:
-        net = mlp(shape, num_classes, hidden=())
-        with torch.no_grad():
-            for name, value in net.named_parameters():
-                value.zero_()
-                if name.endswith("bias"):
-                    value.copy_(-torch.arange(float(num_classes)))
-                    value[answer] = 100.0
-        return net
-
-    return build
-
-
-def test_classes_that_have_not_come_yet_compete_in_class_il_and_not_in_task_il(
-    config: MakeConfig, tiny: Benchmark
-) -> None:
-    # Tasks (3, 0), (4,), (1, 2, 5). The net says 5, then 0, 1, 2, 3, 4; it learns nothing at this
-    # rate. Test samples of class k: 3 + k.
-    stack = stack_of([config(method="sgd", lr=1e-30)], tiny, build_net=stubborn(5))
-    (result,) = finish(stack).results()
-    assert result.class_il[0][0] == 0
-    assert result.task_il[0][0] == pytest.approx(100 * 3 / (3 + 6))
-    assert result.class_il[1][:2] == (0, 0)
-    assert result.task_il[1][1] == 100  # the only class of its task, and exactly 100
-    assert result.class_il[2] == pytest.approx([0, 0, 100 * 8 / (4 + 5 + 8)])
-    assert result.task_il[2] == pytest.approx([100 * 3 / 9, 100, 100 * 8 / 17])
 
 
 def test_all_right_is_exactly_100_percent(config: MakeConfig) -> None:

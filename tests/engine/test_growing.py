@@ -13,8 +13,8 @@ from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.engine import DataDescription, Position, StreamError, TrialStack, checkpoints
 from remask.engine.checkpoints import CheckpointError, CheckpointFolder
-from remask.methods import ER, METHODS, MethodError, Task
-from remask.nets.builders import NetBuilder, mlp
+from remask.methods import ER, METHODS, MethodError
+from remask.nets.builders import NetBuilder
 from tests.engine.stack_samples import (
     MakeConfig,
     assert_same,
@@ -22,6 +22,7 @@ from tests.engine.stack_samples import (
     small_mlp,
     small_resnet,
     snapshot,
+    task_of,
 )
 from tests.engine.test_open_streams import OPEN, configs_of
 
@@ -39,11 +40,6 @@ def stack_of(
 ) -> TrialStack:
     data = DataDescription((1, 3, 3), classes, name="tiny", num_tasks=3)
     return TrialStack(configs, data, build_net=build, **more)
-
-
-def task_of(stack: TrialStack, benchmark: Benchmark, number: int) -> Task:
-    rows = benchmark.train_indices(number)
-    return stack.new_task(benchmark.train_inputs[rows], benchmark.train_labels[rows])
 
 
 def learnt(stack: TrialStack, benchmark: Benchmark, tasks: int) -> TrialStack:
@@ -114,39 +110,6 @@ def test_any_net_whose_last_layer_is_linear_can_grow(
     logits = wide.state()["memory/logits"]
     assert torch.equal(logits[:, :KNOWN], small.state()["memory/logits"])
     assert not logits[:, KNOWN:].any()
-
-
-def test_a_head_that_grows_ends_as_one_that_was_as_wide_from_the_beginning(
-    config: MakeConfig, ordered: Benchmark
-) -> None:
-    """If the rows of classes to come are 0, and a mask of -inf leaves them alone."""
-
-    def padded(shape: tuple[int, ...], classes: int) -> nn.Module:
-        net, narrow = mlp(shape, classes, hidden=(8, 7)), mlp(shape, KNOWN, hidden=(8, 7))
-        assert isinstance(net, nn.Sequential)
-        with torch.no_grad():
-            for own, theirs in zip(net.parameters(), narrow.parameters(), strict=True):
-                own.zero_()[tuple(map(slice, theirs.shape))] = theirs
-        return net
-
-    configs = [config(method="sgd", mask=float("-inf"))]
-    fixed = stack_of(configs, CLASSES, padded)
-    small = stack_of(configs, KNOWN, padded)
-    small.restore(
-        {
-            name: tensor if tensor.shape == own.shape else fixed.state()[name][:, :KNOWN]
-            for (name, tensor), own in zip(
-                snapshot(fixed).items(), small.state().values(), strict=True
-            )
-        }
-        | {name: t for name, t in snapshot(small).items() if not name.startswith("net/")},
-        Position(),
-    )
-    wide = grown_from(learnt(small, ordered, 2), stack_of(configs, CLASSES, padded))
-    wide.learn(task_of(wide, ordered, 2))
-    for name, tensor in learnt(fixed, ordered, 3).state().items():
-        if name.startswith("net/"):
-            torch.testing.assert_close(wide.state()[name], tensor, rtol=1e-4, atol=1e-5)
 
 
 def test_logits_that_are_stored_with_the_mask_have_it_for_new_classes(
@@ -249,9 +212,6 @@ def test_a_head_never_shrinks_and_only_a_fresh_stack_takes_over(
         grown_from(small, same)
     with pytest.raises(StreamError, match="whose tasks come one by one"):
         grown_from(small, TrialStack(configs, ordered, build_net=small_mlp))
-
-
-# ---- Checkpoints of stacks that grow with their tasks -------------------------------------------
 
 
 @pytest.mark.parametrize("method", ["derpp", "icarl", "lwf", "fdr"])

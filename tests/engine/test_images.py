@@ -16,7 +16,7 @@ from remask.data.benchmark import Benchmark
 from remask.data.samples import batch_sizes
 from remask.engine import TrialStack, module_stack
 from remask.memory.reservoir import draw_distinct
-from remask.methods import METHODS, DERpp, Step
+from remask.methods import METHODS
 from remask.nets.builders import NetBuilder
 from remask.randomness import generator, torch_seed
 from tests.engine.conftest import MEAN, PADDING, STD
@@ -194,86 +194,10 @@ def test_importance_is_the_same_however_few_samples_gradients_fit_into_memory(
         torch.testing.assert_close(one_by_one[name], value, rtol=1e-3, atol=1e-6)
 
 
-def watch(configs: list[TrialConfig], benchmark: Benchmark) -> list[Step]:
-    """Run DER++ and keep what it saw."""
-    steps: list[Step] = []
-
-    class Watched(DERpp):
-        def loss(self, step: Step) -> Tensor:
-            steps.append(step)
-            return super().loss(step)
-
-    finish(TrialStack(configs, benchmark, method=Watched, build_net=channels_last_net))
-    return steps
-
-
-def flat(image: Tensor) -> tuple[float, ...]:
-    return tuple(image.flatten().tolist())
-
-
-def test_a_sample_is_seen_anew_whenever_it_is_drawn(config: MakeConfig, images: Benchmark) -> None:
-    # One sample in memory for good, drawn twice a step: 9 crops, mirrored or not.
-    one_task = dataclasses.replace(
-        images,
-        tasks=((0, 1, 2, 3),),
-        train_inputs=images.train_inputs[:1].expand(46, 3, 8, 8).clone(),
-    )
-    steps = watch([config(buffer=4, replay_batch=1, batch=2, epochs=3)], one_task)
-    streams = [flat(image) for step in steps for image in step.stream.inputs[0]]
-    first, second = ([flat(s.replays[n].inputs) for s in steps if s.replays] for n in range(2))
-    assert len(set(streams)) == len(set(first)) == len(set(second)) == 18
-    assert set(streams) == set(first) == set(second)
-    assert len(first) == 68
-    # In 68 / 18 steps the two draws are expected to agree.
-    assert sum(one == other for one, other in zip(first, second, strict=True)) < 20
-
-
-def test_without_augmentation_images_arrive_as_they_are(
-    config: MakeConfig, images: Benchmark
-) -> None:
-    plain = dataclasses.replace(images, crop_padding=0, flip=False)
-    known = normalise(images.train_inputs)
-    for step in watch([config(batch=6)], plain):
-        for batch in (step.stream, *step.replays):
-            for image in batch.inputs[0]:
-                assert (known == image).flatten(1).all(1).any()
-
-
-# ---- The schedule of the learning rate ----------------------------------------------------------
-
-
-def test_the_learning_rate_falls_to_a_tenth_after_the_named_epochs_of_every_task(
-    config: MakeConfig, tiny: Benchmark, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("REMASK_ENGINE", "torch")
-    rates = [0.5, 0.02]
-    configs = [config(method="sgd", net="mlp", lr=lr, epochs=5, lr_drops=(2, 3)) for lr in rates]
-    stack = TrialStack(configs, tiny)
-    used: list[tuple[int, int, list[float]]] = []
-    descend = stack._descent.step
-
-    def watched(step: Step, lr: Tensor) -> Tensor:
-        used.append((stack.position.task, stack.position.epoch, lr.tolist()))
-        return descend(step, lr)
-
-    monkeypatch.setattr(stack._descent, "step", watched)
-    finish(stack)
-    factors = [1.0, 1.0, 0.1, 0.01, 0.01]
-    assert {(phase, epoch) for phase, epoch, _ in used} == {
-        (phase, epoch) for phase in range(3) for epoch in range(5)
-    }
-    for _, epoch, lr in used:
-        assert lr == pytest.approx([rate * factors[epoch] for rate in rates], rel=1e-6)
-
-
-def test_drops_of_the_learning_rate_are_epochs_in_order_and_one_for_a_stack(
-    config: MakeConfig, tiny: Benchmark
-) -> None:
+def test_drops_of_the_learning_rate_are_epochs_in_order(config: MakeConfig) -> None:
     for drops in [(0,), (3, 2), (2, 2), (-1,), (1.5,)]:
         with pytest.raises(ValidationError):
             config(lr_drops=drops)
     assert config().lr_drops == ()
     written = config(lr_drops=(35, 45)).model_dump_json()
     assert TrialConfig.model_validate_json(written).lr_drops == (35, 45)
-    with pytest.raises(ValueError, match="seed, mask, lr and weights only"):
-        TrialStack([config(), config(lr_drops=(1,))], tiny)

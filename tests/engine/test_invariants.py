@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -33,6 +34,7 @@ from tests.engine.stack_samples import (
     small_resnet,
     snapshot,
 )
+from tests.engine.test_stacking import FunctionalDropout
 
 INF = float("inf")
 SHARED = ("choices/labels", "metrics/curve_points")  # by all trials of a stack
@@ -42,15 +44,8 @@ def with_dropout(shape: tuple[int, ...], num_classes: int) -> nn.Module:
     return nn.Sequential(small_mlp(shape, num_classes), nn.Dropout(0.3))
 
 
-class FunctionalDropout(nn.Module):
-    """Draws random numbers in a way that none of its modules tells."""
-
-    def __init__(self, shape: tuple[int, ...], num_classes: int) -> None:
-        super().__init__()
-        self.net = small_mlp(shape, num_classes)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return nn.functional.dropout(self.net(inputs), 0.3, self.training)
+def with_functional_dropout(shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return nn.Sequential(small_mlp(shape, num_classes), FunctionalDropout())
 
 
 class Case(NamedTuple):
@@ -65,9 +60,12 @@ class Case(NamedTuple):
     tolerance: float = 0.0
     """Nets under vmap round differently from a single net; all others have the same bits."""
 
-    def stack(self, configs: list[TrialConfig], benchmark: Benchmark) -> TrialStack:
+    def stack(
+        self, configs: list[TrialConfig], benchmark: Benchmark, device: str = "cpu"
+    ) -> TrialStack:
         log = LossLog(3) if self.logs else None
-        return TrialStack(configs, benchmark, build_net=self.net, optimizer=self.optimizer, log=log)
+        how: dict[str, Any] = {"optimizer": self.optimizer, "log": log, "device": device}
+        return TrialStack(configs, benchmark, build_net=self.net, **how)
 
 
 CASES = {
@@ -83,14 +81,14 @@ CASES = {
     "er_ema, batch statistics": Case("er_ema", net=batch_normed),
     "gss, batch statistics": Case("gss", net=batch_normed, tolerance=1e-4),
     "dropout": Case("er", net=with_dropout),
-    "dropout as a function": Case("er", net=FunctionalDropout),
+    "dropout as a function": Case("er", net=with_functional_dropout),
     "bf16": Case("er", {"precision": "bf16"}, tolerance=0.02),
     "validation": Case("er", {"validation": 0.2}),
     "curves": Case("derpp", {"evaluate_every": 3}),
     "curves at the end of icarl": Case("icarl", {"evaluate_every": 4, "validation": 0.2}),
     "curves of joint": Case("joint", {"evaluate_every": 4}),
     "balanced": Case("derpp", {"memory": "balanced"}),
-    "merging": Case("derpp", {"memory": "merging"}),
+    "merging": Case("derpp", {"memory": "merging", "buffer": 2, "epochs": 2}),
     "fading": Case("er", {"fade": 2.0, "fade_power": 1.5, "mask": -1.0}),
     "task-free": Case("er", {"task_free": True}),
     "stored mask": Case("derpp", {"mask_stored": True, "mask": -1.0}),
@@ -100,6 +98,7 @@ CASES = {
     "log": Case("derpp", logs=True),
     "log of auto": Case("er", {"mask": "auto", "buffer": 1000}, logs=True),
     "augmented": Case("derpp", {"batch": 6}, channels_last_net, images=True),
+    "resnet": Case("er", {"lr": 1e-3, "batch": 6}, small_resnet, images=True, tolerance=0.01),
     "pnn of resnets": Case(
         "pnn", {"lr": 1e-3, "batch": 6}, small_resnet, images=True, tolerance=0.01
     ),
@@ -179,6 +178,23 @@ def test_a_resumed_run_ends_bit_identical(
     assert stack.position == whole.position
     assert_same(snapshot(whole), snapshot(stack))
     assert measured(stack) == measured(whole)
+
+
+WITHOUT_WAITING = ["er", "derpp", "agem", "oewc", "validation", "curves", "merging"]
+
+
+@pytest.mark.parametrize(
+    "case", [CASES[name] for name in WITHOUT_WAITING], ids=WITHOUT_WAITING, indirect=True
+)
+def test_no_step_waits_for_the_host(
+    case: Case, configs: list[TrialConfig], tiny: Benchmark
+) -> None:
+    """On the meta device there is no data to look at: reading a value fails."""
+    stack = case.stack(configs, tiny, device="meta")
+    steps = 4 * configs[0].epochs  # all but one, or with "merging" far enough to merge
+    for _ in islice(stack.learn_steps(stack.tasks[0]), steps):
+        pass
+    assert stack.steps_done == steps
 
 
 IN_ANOTHER_PROCESS = """\

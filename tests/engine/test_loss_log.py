@@ -165,18 +165,3 @@ def test_losses_of_a_trial_that_chooses_its_mask_are_those_of_what_it_chose(
         pass
     assert {point.values.shape[0] for point in stack.measured.loss_points()} == {2}
     assert {point.task for point in stack.measured.loss_points()} == {*range(len(stack.tasks))}
-
-
-def test_the_accuracies_after_each_task_are_those_of_the_matrix(
-    config: MakeConfig, tiny: Benchmark
-) -> None:
-    stack = stack_of(config, tiny, None)
-    results = stack.finish()
-    points = stack.measured.task_points()
-    assert [point.task for point in points] == [*range(len(stack.tasks))]
-    assert points[-1].step == stack.total_steps
-    for point in points:
-        for trial, result in enumerate(results):
-            seen = slice(0, point.task + 1)
-            assert tuple(point.class_il[trial][seen]) == result.class_il[point.task][seen]
-    assert stack.measured.task_points(since=2) == points[2:]

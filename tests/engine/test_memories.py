@@ -11,17 +11,12 @@ from torch import Tensor
 
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
-from remask.engine import DataDescription, Position, StreamError, TrialStack
+from remask.engine import DataDescription, StreamError, TrialStack
 from remask.memory import MappedRows, SampleFileError
 from remask.methods import METHODS, Task
 from tests.engine.stack_samples import MakeConfig, assert_same, finish, small_mlp, snapshot, task_of
 
 DRAWING = sorted(name for name, kind in METHODS.items() if kind.draws)
-
-
-def balanced(config: MakeConfig, method: str, **changes: object) -> list[TrialConfig]:
-    each = {"method": method, "memory": "balanced", **changes}
-    return [config(seed=seed, **each) for seed in (0, 1, 2)]
 
 
 def merging(config: MakeConfig, method: str, **changes: object) -> list[TrialConfig]:
@@ -30,26 +25,17 @@ def merging(config: MakeConfig, method: str, **changes: object) -> list[TrialCon
     return [config(seed=seed, **each) for seed in (0, 1, 2)]
 
 
-OTHERS = {"balanced": balanced, "merging": merging}
-
-
-# ---- Balanced -----------------------------------------------------------------------------------
-
-
 def test_a_balanced_memory_holds_as_many_of_each_class_and_none_twice(
     config: MakeConfig, tiny: Benchmark
 ) -> None:
-    stack = finish(TrialStack(balanced(config, "er", epochs=3), tiny, build_net=small_mlp))
-    state = stack.state()
+    configs = [config(method="er", memory="balanced", epochs=3, seed=seed) for seed in range(3)]
+    state = finish(TrialStack(configs, tiny, build_net=small_mlp)).state()
     labels = state["memory/labels"].view(3, 12)
     assert [torch.bincount(own).tolist() for own in labels] == [[2] * 6] * 3
     sizes = torch.bincount(tiny.train_labels)
     assert torch.equal(state["memory/offered"], sizes.expand(3, -1))
     for own in state["memory/inputs"].view(3, 12, -1):
         assert len(own.unique(dim=0)) == 12
-
-
-# ---- Merging ------------------------------------------------------------------------------------
 
 
 def test_a_merging_memory_has_a_reservoirs_labels_and_samples_that_nobody_sent(
@@ -67,14 +53,6 @@ def test_a_merging_memory_has_a_reservoirs_labels_and_samples_that_nobody_sent(
         assert (row.numpy().tobytes() in sent) == alone
 
 
-def test_a_step_that_merges_does_not_wait_for_the_host(config: MakeConfig, tiny: Benchmark) -> None:
-    """On the meta device there is no data to look at: whatever asked for some would fail."""
-    configs = [config(memory="merging", buffer=1, replay_batch=1)]
-    stack = TrialStack(configs, tiny, build_net=small_mlp, device="meta")
-    taken = list(islice(stack.learn_steps(stack.tasks[0]), 5))  # 23 samples, and 17 are enough
-    assert taken[-1] == Position(0, 0, 5)
-
-
 def test_a_memory_with_a_place_for_one_in_sixteen_samples_merges_nothing(
     config: MakeConfig, tiny: Benchmark
 ) -> None:
@@ -84,9 +62,6 @@ def test_a_memory_with_a_place_for_one_in_sixteen_samples_merges_nothing(
         state = finish(TrialStack(configs, tiny, build_net=small_mlp)).state()
         inputs[memory] = state["memory/inputs"]
     assert torch.equal(inputs["merging"], inputs["reservoir"])
-
-
-# ---- On disk ------------------------------------------------------------------------------------
 
 
 def in_file(folder: Path, inputs: Tensor) -> MappedRows:
@@ -124,8 +99,6 @@ def results_of(stack: TrialStack) -> dict[str, Tensor]:
 def test_samples_on_disk_are_learnt_as_those_in_memory(
     config: MakeConfig, tiny: Benchmark, tmp_path: Path, method: str, memory: str
 ) -> None:
-    if memory == "balanced" and method not in DRAWING:
-        return
     tiny = replace(tiny, crop_padding=1, flip=True)
     changes = {"method": method, "memory": memory, "validation": 0.2}
     configs = [config(seed=seed, **changes) for seed in (0, 0, 1)]  # two share their samples

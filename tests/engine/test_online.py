@@ -13,7 +13,7 @@ from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.engine import TrialStack
 from remask.methods import Method, Step, find_method
-from tests.engine.stack_samples import MakeConfig, assert_same, batch_normed, snapshot
+from tests.engine.stack_samples import MakeConfig, assert_same, batch_normed, net_of, snapshot
 
 Seen = tuple[Tensor, Tensor, Tensor | None]  # inputs, labels, stored logits of one batch
 
@@ -116,13 +116,9 @@ def test_a_share_is_drawn_by_the_seed_and_leaves_the_test_data_complete(
     results = stack.finish()
     alone = TrialStack(configs[1:], tiny, build_net=batch_normed)
     alone.finish()
-    assert_same({n: t[1:] for n, t in _net(stack).items()}, _net(alone))
+    assert_same({n: t[1:] for n, t in net_of(stack).items()}, net_of(alone))
     assert results[0].class_il != results[1].class_il
     # 6 test samples of class 3 and 3 of class 0: percentages are multiples of 100 / 9.
     whole.finish()
     for record in (*results, *whole.results()):
         assert record.task_il[0][0] * 9 / 100 == pytest.approx(round(record.task_il[0][0] * 0.09))
-
-
-def _net(stack: TrialStack) -> dict[str, Tensor]:
-    return {n: t for n, t in snapshot(stack).items() if n.startswith("net/")}

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.engine import DataDescription, Position, StreamError, TrialStack
-from remask.methods import ER, METHODS, MethodError, Step
+from remask.methods import METHODS, MethodError
 from tests.engine.stack_samples import (
     MakeConfig,
     assert_same,
@@ -73,7 +73,7 @@ def restored(stack: TrialStack, benchmark: Benchmark, data: DataDescription) -> 
     [
         *((method, {}) for method in OPEN),
         ("derpp", {"memory": "balanced"}),
-        ("hal", {"memory": "merging"}),
+        ("hal", {"memory": "merging", "buffer": 2}),
         ("derpp", {"epochs": 2, "validation": 0.2, "evaluate_every": 3}),
     ],
 )
@@ -248,55 +248,3 @@ def test_the_page_on_your_own_code_learns_tasks_as_they_come(
     accuracies = ast.literal_eval(capsys.readouterr().out)
     assert len(accuracies) == 3
     assert accuracies[-1] > 50
-
-
-def test_what_the_reservoir_holds_now_can_be_recalled_at_any_step_also_after_a_restore(
-    config: MakeConfig, tiny: Benchmark
-) -> None:
-    class Recalls(ER):
-        def loss(self, step: Step) -> Tensor:
-            recalled.append(self.context.recall(100).labels.shape[1])
-            return super().loss(step)
-
-    def stack() -> TrialStack:
-        made = TrialStack([config(method="recalls")], tiny, method=Recalls, build_net=small_mlp)
-        recalled.clear()
-        return made
-
-    recalled: list[int] = []
-    first = stack()
-    for _ in islice(first.run(), 2):
-        pass
-    assert recalled == [0, 5]  # batches of 5, a buffer of 12
-    saved, position = snapshot(first), first.position
-    resumed = stack()
-    resumed.restore(saved, position)
-    for _ in islice(resumed.run(), 3):
-        pass
-    assert recalled == [10, 12, 12]
-
-
-class _Words(nn.Module):
-    def __init__(self, num_classes: int) -> None:
-        super().__init__()
-        self.table, self.head = nn.Embedding(6, 8), nn.Linear(8, num_classes)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        assert tokens.dtype == torch.int64
-        logits: Tensor = self.head(self.table(tokens).mean(-2))
-        return logits
-
-
-@pytest.mark.parametrize("mask", [-1.0, "auto"])
-def test_token_ids_are_learnt_replayed_and_measured_as_integers(
-    config: MakeConfig, mask: float | str
-) -> None:
-    configs = [config(mask=mask, buffer=20, batch=4, replay_batch=4, lr=1.0, epochs=8)]
-    data = DataDescription((5,), 4, name="tiny", input_type=torch.int64, scale=1.0)
-    stack = TrialStack(configs, data, build_net=lambda _, classes: _Words(classes))
-    for task in (0, 2):
-        labels = torch.arange(40) % 2 + task
-        tokens = labels.unsqueeze(1).expand(-1, 5).contiguous()
-        stack.learn(stack.new_task(tokens, labels, test_inputs=tokens, test_labels=labels))
-        stack.evaluate()
-    assert stack.results()[0].class_il[-1][-1] == 100

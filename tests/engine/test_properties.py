@@ -94,25 +94,6 @@ def test_any_stream_can_be_learnt_left_and_gone_on_with(
         assert (torch.tensor(result.task_il)[-1] >= matrix[-1]).all()  # fewer classes compete
 
 
-@pytest.mark.thorough
-@settings(pinned, max_examples=60)
-@given(
-    mask=st.one_of(st.none(), st.floats(max_value=0, allow_nan=False)),
-    lr=st.floats(1e-300, 1e300),
-    seed=st.integers(0, 2**63 - 1),
-    order=st.one_of(st.none(), st.integers(0, 9), st.lists(st.integers(0, 9), min_size=1)),
-)
-def test_any_config_comes_back_from_json_as_it_went_in(
-    config: Callable[..., TrialConfig],
-    mask: float | None,
-    lr: float,
-    seed: int,
-    order: int | list[int] | None,
-) -> None:
-    made = config(mask=mask, lr=lr, seed=seed, class_order=order)
-    assert TrialConfig.model_validate_json(made.model_dump_json()) == made
-
-
 @settings(pinned, max_examples=100)
 @given(value=st.one_of(st.text(max_size=6), st.floats(), st.integers(), st.booleans(), st.binary()))
 def test_a_mask_is_read_as_none_auto_or_a_number_below_infinity_or_refused(value: object) -> None:

@@ -21,7 +21,7 @@ from remask.data.domains import in_domains, permute, rotate
 from remask.engine import TrialStack
 from remask.engine.validation import ContradictionError
 from remask.methods import METHODS
-from tests.engine.stack_samples import MakeConfig, assert_same, finish, small_mlp, snapshot, task_of
+from tests.engine.stack_samples import MakeConfig, assert_same, finish, learn_all, net_of, small_mlp
 
 TASKS = ((0, 1, 2, 3, 4, 5), (0, 1, 2), (2, 3, 4, 5))
 
@@ -47,22 +47,14 @@ def shared(tiny_benchmark: Callable[..., Benchmark]) -> Benchmark:
     )
 
 
-def _net(stack: TrialStack) -> dict[str, Tensor]:
-    return {n: t for n, t in snapshot(stack).items() if n.startswith("net/")}
-
-
 @pytest.mark.parametrize("method", sorted(METHODS.keys() - {"joint"}))
 def test_a_benchmark_whose_tasks_share_classes_equals_the_same_tasks_one_by_one(
     method: str, config: MakeConfig, shared: Benchmark
 ) -> None:
     single = config(method=method)
     whole = finish(TrialStack([single], shared, build_net=small_mlp))
-    described = whole.data
-    stack = TrialStack([single], described, build_net=small_mlp)
-    for number in range(3):
-        stack.learn(task_of(stack, shared, number))
-        stack.evaluate()
-    assert_same(_net(whole), _net(stack))
+    stack = learn_all(TrialStack([single], whole.data, build_net=small_mlp), shared)
+    assert_same(net_of(whole), net_of(stack))
     (record,), (again,) = whole.results(), stack.results()
     np.testing.assert_array_equal(record.class_il, again.class_il)
     np.testing.assert_array_equal(record.task_il, again.task_il)

@@ -14,15 +14,12 @@ from remask.data.classes import SplitError
 from remask.data.tasks import Subset, hold_out
 from remask.engine import TrialStack
 from remask.methods import METHODS
-from remask.methods.slow_copies import EREMA
 from remask.nets.builders import NetBuilder
 from remask.nets.progressive import ToldTask
 from tests.engine.stack_samples import MakeConfig, batch_normed, finish, of_trial, small_mlp
 
 SHARE = 0.25
 SEEDS = (4, 0, 7)
-
-every_method = pytest.mark.parametrize("method", METHODS)
 
 
 def validated(config: MakeConfig, method: str, **changes: Any) -> list[TrialConfig]:
@@ -41,9 +38,6 @@ def held_out_by(benchmark: Benchmark, seed: int, share: float = SHARE) -> Tensor
     assert held_out is not None
     assert held_out.places is not None
     return held_out.places[0]
-
-
-# What is held out
 
 
 @pytest.mark.parametrize(
@@ -91,18 +85,8 @@ def test_the_seed_alone_decides_what_is_held_out(tiny: Benchmark) -> None:
     assert len({tuple(rows.tolist()) for rows in together.places}) == len(SEEDS)
 
 
-def test_without_validation_all_of_the_train_set_is_learnt_as_it_stands(tiny: Benchmark) -> None:
-    learnt, held_out = hold_out(Subset(tiny.train_labels), 0.0, SEEDS)
-    assert held_out is None
-    assert learnt.places is None
-    assert torch.equal(learnt.labels, tiny.train_labels)
-
-
-# What trials learn from
-
-
 @pytest.mark.thorough
-@every_method
+@pytest.mark.parametrize("method", METHODS)
 def test_nothing_a_trial_learns_or_keeps_depends_on_what_it_held_out(
     method: str, config: MakeConfig, tiny: Benchmark
 ) -> None:
@@ -120,22 +104,6 @@ def test_nothing_a_trial_learns_or_keeps_depends_on_what_it_held_out(
     # The others hold out other samples: some of what is white they have learnt.
     nets = [name for name in plain if name.startswith(("net/", "method/"))]
     assert any(not torch.equal(plain[n][1], painted[n][1]) for n in nets)
-
-
-@pytest.mark.parametrize("method", ["er", "derpp", "agem", "oewc"])
-def test_a_step_of_validated_trials_never_waits_for_the_host(
-    method: str, config: MakeConfig, tiny: Benchmark
-) -> None:
-    """On the meta device there is no data to look at: whatever asked for some would fail."""
-    configs = validated(config, method)
-    stack = TrialStack(configs, tiny, build_net=small_mlp, device="meta")
-    steps = stack.run()
-    for _ in range(3):
-        next(steps)
-    assert stack.steps_done == 3
-
-
-# What is measured
 
 
 @pytest.mark.parametrize(
@@ -168,9 +136,6 @@ def test_the_accuracies_are_those_of_each_trial_s_net_on_what_it_held_out(
             assert shown == pytest.approx(np.nan if method == "pnn" else float(right), nan_ok=True)
 
 
-# What cannot be held out
-
-
 def with_a_class_of_one(tiny: Benchmark) -> Benchmark:
     """Class 4, called "4", keeps one sample."""
     keep = (tiny.train_labels != 4).logical_or(
@@ -184,24 +149,3 @@ def test_a_class_of_one_sample_is_refused_by_name(config: MakeConfig, tiny: Benc
     with pytest.raises(SplitError, match=r"of tiny: '4' has one training sample"):
         stack_of([config(method="er", validation=0.1)], small)
     stack_of([config(method="er")], small)
-
-
-def test_a_method_that_scores_unlike_the_one_it_is_made_of_is_validated_by_its_own_scores(
-    config: MakeConfig, tiny: Benchmark
-) -> None:
-    class Fixed(EREMA):
-        """Says that everything is of the last class."""
-
-        def scores(self, inputs: Tensor, task: int) -> Tensor:
-            said = torch.zeros(self.context.trials, len(inputs), self.context.num_classes)
-            said[..., -1] = 1
-            return said
-
-    asked = config(
-        method="fixed", validation=SHARE, alpha=0.5, weights={"slowness": 0.9, "ramp": 9}
-    )
-    stack = TrialStack([asked], tiny, method=Fixed, build_net=small_mlp)
-    (result,) = finish(stack).results()
-    ended = result.validation_class_il[-1]
-    assert ended[:2] == (0, 0)
-    assert ended[2] > 0

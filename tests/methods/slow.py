@@ -7,7 +7,7 @@ slow method; all else it computes itself, sample by sample, in float64.
 import copy
 import math
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,13 +19,11 @@ from remask.data.benchmark import Benchmark
 from remask.data.samples import batch_sizes
 from remask.engine import TrialStack
 from remask.memory.reservoir import draw_distinct
-from remask.methods import METHODS, Batch, Method, Step, Task, find_method
+from remask.methods import Batch, Method, Step, Task, find_method
 from remask.randomness import generator, torch_seed
 from tests.engine.stack_samples import finish, small_mlp
 
 INF = float("inf")
-MASKS = (None, -1.0, -INF)
-MakeConfig = Callable[..., TrialConfig]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Weights = list[Tensor]
 """A number for every parameter of a net, in its order."""
@@ -926,58 +924,6 @@ SLOW: dict[str, type[Slow]] = {
     "er_las": SlowERLAS,
     "lode": SlowLODE,
 }
-
-
-WEIGHTS: dict[str, dict[str, float]] = {
-    "oewc": {"penalty": 5.0, "gamma": 0.5},
-    "si": {"c": 3.0, "xi": 0.1},
-    "lwf": {"decay": 0.01},
-    "gem": {"gamma": 0.3},
-    "icarl": {"decay": 0.01},
-    "icarl-dark": {"decay": 0.01},
-    "gss": {"probes": 3.0},
-    "hal": {"anchoring": 0.5, "gamma": 0.2},
-    "ss_il": {"distillation": 0.6},
-    "er_ema": {"slowness": 0.7, "ramp": 0.5},
-    "cls_er": {
-        **{"plastic_slowness": 0.5, "plastic_rate": 0.7},
-        **{"stable_slowness": 0.7, "stable_rate": 0.5},
-    },
-    "er_las": {"tau": 0.7, "window": 3.0},
-    "lode": {"rho": 0.5},
-}
-"""With these every term matters."""
-_COUNTS = ("probes", "window")
-
-
-def masks_of(method: str) -> tuple[float | None, ...]:
-    if METHODS[method].unmaskable:
-        return (None,) * 3
-    # At -inf a task of one class teaches nothing, and FDR's distance, which is then 0, has no
-    # slope there, or that of a rounding error; and for MIR all candidates are equally harmed.
-    return (None, -1.0, -5.0) if method in ("fdr", "mir") else MASKS
-
-
-def three_trials(config: MakeConfig, method: str, **changes: Any) -> list[TrialConfig]:
-    """Three trials that differ in everything that trials of one stack may differ in."""
-    return [
-        config(
-            method=method,
-            seed=seed,
-            mask=mask,
-            lr=lr,
-            alpha=0.7 * factor,
-            beta=0.6 / factor,
-            weights={
-                name: value * (1 if name in _COUNTS else factor)
-                for name, value in WEIGHTS.get(method, {}).items()
-            },
-            **changes,
-        )
-        for seed, mask, lr, factor in zip(
-            (4, 0, 7), masks_of(method), (0.1, 0.2, 0.15), (1, 0.7, 1.4), strict=True
-        )
-    ]
 
 
 def run_noted(configs: Sequence[TrialConfig], benchmark: Benchmark) -> tuple[TrialStack, Chance]:

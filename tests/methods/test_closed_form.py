@@ -1,7 +1,6 @@
 """NCM, SLDA and ridge as methods: the heads of all samples so far, and what they refuse."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -62,11 +61,6 @@ def test_a_given_regularisation_is_used(
     assert not torch.allclose(chosen, given, rtol=1e-3)
 
 
-def test_more_than_one_epoch_is_refused(config: MakeConfig, tiny: Benchmark) -> None:
-    with pytest.raises(MethodError, match="passes over each task once"):
-        TrialStack([config(method="slda", epochs=2)], tiny, build_net=small_mlp)
-
-
 def test_inputs_that_are_too_large_for_second_moments_are_refused(
     config: MakeConfig, tiny_benchmark: Callable[..., Benchmark]
 ) -> None:
@@ -91,13 +85,3 @@ def test_settings_of_training_are_refused(
     answer = remask("run", "--benchmark", "split-digits", "--method", "slda", *option)
     assert answer.code != 0
     assert message in answer.text
-
-
-def test_the_command_line_runs_all_three(remask: CommandLine, tmp_path: Path) -> None:
-    answer = remask(
-        *("run", "--benchmark", "split-digits", "--method", "slda,ridge,ncm", "--trials", "1"),
-        *("--workers", "1", "--output", str(tmp_path / "out.json")),
-    )
-    assert answer.code == 0, answer.text
-    for title in ("SLDA", "RIDGE", "NCM"):
-        assert title in answer.text

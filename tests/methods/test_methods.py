@@ -1,5 +1,6 @@
 """Every method against a slow one; what methods are made of; their settings and names."""
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -14,23 +15,20 @@ from remask.engine import TrialStack
 from remask.errors import SettingsError, UnknownNameError
 from remask.experiments.configs import trial_configs
 from remask.memory import choose_rows, herd
-from remask.methods import MASKED_NAMES, METHODS, MethodError, find_method
+from remask.methods import MASKED_NAMES, METHODS, find_method
 from remask.methods.gem import solve
 from remask.metrics import forgetting
 from remask.names import SUMMARIES, TITLES, Systems, systems_named
-from tests.engine.stack_samples import finish, small_mlp
+from tests.engine.stack_samples import MASKS, MakeConfig, finish, small_mlp, three_trials
 from tests.methods.slow import (
     INF,
-    MASKS,
     SLOW,
     Floats,
-    MakeConfig,
     SlowFDR,
     assert_same_outcome,
     run_noted,
     slow_herd,
     solve_by_trial,
-    three_trials,
 )
 
 NOT_SLOW = {
@@ -123,30 +121,6 @@ def test_fdr_equals_a_slow_one_under_a_mask_of_minus_infinity(
     assert_same_outcome(stack, 0, slow)
 
 
-@pytest.mark.parametrize("window", [0.0, 0.5])
-def test_er_las_needs_a_window_of_at_least_one_step(
-    window: float, config: MakeConfig, tiny: Benchmark
-) -> None:
-    with pytest.raises(MethodError, match="window >= 1"):
-        TrialStack(
-            [config(method="er_las", weights={"tau": 1.0, "window": window})],
-            tiny,
-            build_net=small_mlp,
-        )
-
-
-@pytest.mark.parametrize("method", ["er_ema", "cls_er"])
-def test_an_exported_net_is_the_slow_copy(method: str, config: MakeConfig, tiny: Benchmark) -> None:
-    configs = [config(method=method, seed=seed) for seed in (0, 1)]
-    stack = finish(TrialStack(configs, tiny, build_net=small_mlp))
-    inputs = torch.rand(4, *tiny.input_shape)
-    for trial in range(2):
-        net = stack.net(trial)
-        torch.testing.assert_close(net(inputs), stack.scores(inputs, 0)[trial])
-        for name, weights in net.named_parameters():
-            assert not torch.equal(weights, stack.state()[f"net/{name}"][trial])
-
-
 # ---- What methods are made of -------------------------------------------------------------------
 
 
@@ -156,7 +130,6 @@ def test_gem_s_solution_equals_an_exhaustive_search_over_active_bounds(
     kind: str, count: int
 ) -> None:
     random = np.random.default_rng(count)
-    bound = {"some": 0, "none": 0}
     for number in range(60):
         past = random.standard_normal((count, 8))
         if kind != "apart":
@@ -173,16 +146,7 @@ def test_gem_s_solution_equals_an_exhaustive_search_over_active_bounds(
         assert costs[0] == pytest.approx(costs[1], abs=1e-12 * size)
         if kind == "apart":
             np.testing.assert_allclose(found, best, rtol=1e-6, atol=1e-9)
-        # Optimal: no v below the least, no slope downwards, and none at all above the least.
-        slope = quadratic @ found + linear
-        scale = np.abs(quadratic) @ np.abs(found) + np.abs(linear)
         assert (found >= least).all()
-        assert (slope >= -1e-9 * scale).all()
-        above = found > least + 1e-9 * (1 + np.abs(found))
-        assert (np.abs(slope[above]) <= 1e-9 * scale[above]).all()
-        bound["none" if above.all() else "some"] += 1
-    assert bound["some"]
-    assert bound["none"] or count > 3
 
 
 @pytest.mark.parametrize("count", [2, 5])
@@ -229,30 +193,10 @@ def test_choose_rows_draws_a_uniform_sample_or_everything() -> None:
 
 # ---- Masks and streams without tasks ------------------------------------------------------------
 
-MASKABLE = [name for name, kind in METHODS.items() if not kind.unmaskable]
-UNMASKABLE = {
-    "joint": "no absent class to mask",
-    "icarl": "outputs are sigmoids",
-    "icarl-dark": "outputs are sigmoids",
-    "er_ace": "itself defines which classes compete",
-    "er_las": "itself defines how classes compete",
-    "lode": "itself defines how new classes compete",
-    "ss_il": "itself separates the classes",
-    **dict.fromkeys(["ncm", "slda", "ridge"], "no softmax loss"),
-}
-TOLD_OF_TASKS = [name for name, kind in METHODS.items() if kind.uses_tasks]
 FREE_OF_TASKS = [name for name, kind in METHODS.items() if not kind.uses_tasks]
 
 
-def test_which_methods_support_a_mask_and_which_need_no_tasks() -> None:
-    assert UNMASKABLE.keys() == METHODS.keys() - MASKABLE
-    assert set(FREE_OF_TASKS) == {
-        "sgd", "joint", "er", "gss", "der", "derpp", "er_ace", "er_las", "cls_er", "er_ema",
-        "mir", "ncm", "slda", "ridge",
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("method", MASKABLE)
+@pytest.mark.parametrize("method", [n for n, kind in METHODS.items() if not kind.unmaskable])
 def test_a_mask_changes_what_a_method_learns_and_never_breaks_it(
     method: str, config: MakeConfig, tiny: Benchmark
 ) -> None:
@@ -273,23 +217,16 @@ def test_a_mask_changes_what_a_method_learns_and_never_breaks_it(
         assert np.isfinite(result.confidence).all() == METHODS[method].confidence
 
 
-@pytest.mark.parametrize("method", UNMASKABLE)
+@pytest.mark.parametrize("method", [n for n, kind in METHODS.items() if kind.unmaskable])
 def test_a_method_without_support_for_a_mask_gives_the_reason(
     method: str, config: MakeConfig, tiny: Benchmark
 ) -> None:
+    reason = f"does not support a mask: .*{re.escape(str(METHODS[method].unmaskable))}"
     for mask in (-1.0, -INF):
-        with pytest.raises(ValueError, match=f"does not support a mask: .*{UNMASKABLE[method]}"):
+        with pytest.raises(ValueError, match=reason):
             TrialStack([config(method=method, mask=mask)], tiny, build_net=small_mlp)
-        with pytest.raises(SettingsError, match=f"does not support a mask: .*{UNMASKABLE[method]}"):
+        with pytest.raises(SettingsError, match=reason):
             trial_configs(benchmark="split-digits", method=method, masks=[mask], seeds=[0])
-
-
-@pytest.mark.parametrize("method", TOLD_OF_TASKS)
-def test_a_method_that_needs_task_boundaries_refuses_a_task_free_stream(
-    method: str, config: MakeConfig, tiny: Benchmark
-) -> None:
-    with pytest.raises(ValueError, match="needs task boundaries"):
-        TrialStack([config(method=method, task_free=True)], tiny, build_net=small_mlp)
 
 
 @pytest.mark.parametrize("method", FREE_OF_TASKS)
@@ -342,67 +279,35 @@ def test_a_method_with_a_memory_forgets_less_than_sgd(
         ("split-mnist", "oewc", None, {"lr": 0.03, "batch": 10, "penalty": 90, "gamma": 1}),
         ("split-mnist", "si", None, {"lr": 0.1, "batch": 10, "c": 1, "xi": 0.9}),
         ("split-mnist", "lwf", None, {"lr": 0.03, "batch": 10, "alpha": 1, "decay": 0.0005}),
-        ("split-mnist", "gem", 200, {"lr": 0.01, "batch": 10, "gamma": 1}),
-        ("split-mnist", "gem", 500, {"lr": 0.03, "batch": 10, "gamma": 0.5}),
         ("split-mnist", "gem", 5120, {"lr": 0.1, "batch": 10, "gamma": 1}),
         ("split-mnist", "agem", 200, {"lr": 0.1, "batch": 10, "replay_batch": 128}),
-        ("split-mnist", "agem", 5120, {"lr": 0.1, "batch": 10, "replay_batch": 128}),
         ("split-mnist", "icarl", 500, {"lr": 0.1, "batch": 10, "decay": 0}),
         ("split-mnist", "fdr", 200, {"lr": 0.03, "batch": 128, "replay_batch": 128}),
-        ("split-mnist", "fdr", 500, {"lr": 0.1, "batch": 128, "replay_batch": 128}),
         ("split-mnist", "gss", 500, {"lr": 0.1, "batch": 128, "replay_batch": 10, "probes": 10}),
-        ("split-mnist", "gss", 5120, {"lr": 0.1, "batch": 128, "replay_batch": 128, "probes": 10}),
         ("split-mnist", "hal", 200, {"batch": 128, "anchoring": 0.1, "beta": 0.7, "gamma": 0.5}),
         ("split-mnist", "hal", 500, {"batch": 128, "anchoring": 0.1, "beta": 0.2, "gamma": 0.5}),
-        (
-            "split-mnist",
-            "hal",
-            5120,
-            {"replay_batch": 128, "anchoring": 0.1, "beta": 0.7, "gamma": 0.5},
-        ),
         ("split-mnist", "der", 500, {"lr": 0.03, "replay_batch": 128, "alpha": 1}),
-        # Nothing is published for it: ER's.
-        ("split-mnist", "er_ace", 200, {"lr": 0.01, "batch": 10, "replay_batch": 10}),
-        ("split-mnist", "er_ace", 500, {"lr": 0.1, "batch": 10, "replay_batch": 10}),
-        (
-            "split-mnist",
-            "er_las",
-            500,
-            {"lr": 0.1, "batch": 10, "replay_batch": 10, "tau": 1, "window": 1},
-        ),
         ("split-mnist", "lode", 200, {"lr": 0.01, "batch": 10, "replay_batch": 10, "rho": 0.1}),
-        (
-            "split-mnist",
-            "cls_er",
-            200,
-            {"lr": 0.03, "replay_batch": 128, "alpha": 2, "stable_rate": 0.9},
-        ),
-        (
-            "split-mnist",
-            "cls_er",
-            5120,
-            {"lr": 0.1, "replay_batch": 32, "alpha": 2, "stable_rate": 0.8},
-        ),
+        ("split-mnist", "cls_er", 200, {"lr": 0.03, "alpha": 2, "stable_rate": 0.9}),
+        ("split-mnist", "cls_er", 5120, {"lr": 0.1, "alpha": 2, "stable_rate": 0.8}),
+        # Nothing is published for them: ER's.
+        ("split-mnist", "er_ace", 200, {"lr": 0.01, "batch": 10, "replay_batch": 10}),
+        ("split-mnist", "er_las", 500, {"lr": 0.1, "batch": 10, "tau": 1, "window": 1}),
         # Of the nearest buffer that has some.
         ("split-mnist", "gem", 420, {"lr": 0.03, "gamma": 0.5}),
-        ("split-cifar10", "oewc", None, {"lr": 0.03, "penalty": 10, "gamma": 1}),
-        ("split-cifar10", "si", None, {"lr": 0.03, "c": 0.5, "xi": 1}),
         ("split-cifar10", "lwf", None, {"lr": 0.01, "alpha": 3, "decay": 0.0005}),
-        ("split-cifar10", "icarl", 200, {"lr": 0.1, "decay": 1e-5}),
         ("split-cifar10", "icarl", 5120, {"lr": 0.03, "decay": 1e-5}),
         ("split-cifar10", "gss", 200, {"epochs": 50, "probes": 32}),
         ("split-cifar10", "gss", 5120, {"epochs": 1, "probes": 32}),
-        ("split-cifar10", "hal", 200, {"anchoring": 0.2, "beta": 0.5, "gamma": 0.1}),
-        ("split-cifar10", "hal", 500, {"anchoring": 0.1, "beta": 0.3, "gamma": 0.1}),
         # Their optimiser's weight decay w is the gradient of w / 2 |theta|^2.
         ("split-cifar100", "icarl", 500, {"decay": 5e-6}),
-        ("split-cifar100", "lwf", None, {"decay": 0.00025}),
         ("split-cifar100", "er_ace", 500, {"lr": 0.03}),
-        ("split-cifar100", "er", 500, {"lr_drops": (35, 45)}),
+        ("split-cifar100", "er", 500, {"net": "resnet18", "epochs": 50, "lr_drops": (35, 45)}),
+        ("split-tiny-imagenet", "er", 200, {"net": "resnet18", "epochs": 100, "lr_drops": ()}),
     ],
 )
 def test_the_published_settings_are_the_defaults(
-    benchmark: str, method: str, buffer: int | None, expected: dict[str, float]
+    benchmark: str, method: str, buffer: int | None, expected: dict[str, object]
 ) -> None:
     (config,) = trial_configs(benchmark=benchmark, method=method, buffer=buffer, seeds=[0])
     settings = {**config.model_dump(), **dict(config.weights)}

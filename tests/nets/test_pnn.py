@@ -1,7 +1,6 @@
 """Progressive networks: columns against computations by hand, and runs in which nothing is lost."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,10 +20,17 @@ from remask.nets.builders import NetBuilder, mlp
 from remask.nets.progressive import Columns, LateralsError, ProgressiveColumns
 from remask.nets.resnet import resnet18
 from remask.randomness import generator, torch_seed
-from tests.engine.stack_samples import batch_normed, finish, small_mlp, small_resnet, snapshot
+from tests.engine.stack_samples import (
+    MakeConfig,
+    batch_normed,
+    finish,
+    small_mlp,
+    small_resnet,
+    snapshot,
+    three_trials,
+)
 from tests.nets.test_resnet import ResNetByHand
 
-MakeConfig = Callable[..., TrialConfig]
 State = dict[str, Tensor]
 
 both_kinds = pytest.mark.parametrize("kind", [PNN, IndependentPNN])
@@ -53,7 +59,21 @@ def count(net: nn.Module) -> int:
     return sum(parameter.numel() for parameter in net.parameters())
 
 
-# ---- Columns by hand ----------------------------------------------------------------------------
+def assert_same_gradients(
+    net: Columns, logits: Tensor, trained: State, expected: Tensor, labels: Tensor
+) -> None:
+    """Compare logits and gradients; only the parameters of the current column have any."""
+    torch.testing.assert_close(logits, expected)
+    F.cross_entropy(logits, labels).backward()  # type: ignore[no-untyped-call]
+    slow = torch.autograd.grad(
+        F.cross_entropy(expected, labels), list(trained.values()), allow_unused=True
+    )
+    for (name, parameter), gradient in zip(net.named_parameters(), slow, strict=True):
+        assert (parameter.grad is not None) == name.startswith(f"columns.{net.column}."), name
+        if parameter.grad is not None:
+            assert gradient is not None
+            assert gradient.abs().max() > 1e-6
+            torch.testing.assert_close(parameter.grad, gradient, msg=name)
 
 
 def mlp_by_hand(state: State, inputs: Tensor, column: int) -> Tensor:
@@ -94,20 +114,8 @@ def test_a_column_of_mlps_and_its_gradients_are_what_they_are_by_hand(column: in
     inputs, labels = torch.randn(5, 2, 3).double(), torch.randint(4, (5,))
 
     net.column = column
-    logits, expected = net(inputs), mlp_by_hand(state, inputs, column)
-    torch.testing.assert_close(logits, expected)
-    F.cross_entropy(logits, labels).backward()  # type: ignore[no-untyped-call]
-    slow = torch.autograd.grad(
-        F.cross_entropy(expected, labels), list(trained.values()), allow_unused=True
-    )
-    with_gradient = set()
-    for (name, parameter), gradient in zip(net.named_parameters(), slow, strict=True):
-        if parameter.grad is not None:
-            with_gradient.add(name)
-            assert gradient is not None
-            assert gradient.abs().max() > 1e-6
-            torch.testing.assert_close(parameter.grad, gradient, msg=name)
-    assert with_gradient == {name for name in trained if name.startswith(f"columns.{column}.")}
+    expected = mlp_by_hand(state, inputs, column)
+    assert_same_gradients(net, net(inputs), trained, expected, labels)
 
 
 class ColumnsByHand(ResNetByHand):
@@ -144,12 +152,11 @@ class ColumnsByHand(ResNetByHand):
 @pytest.mark.thorough
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("column", [0, 1, 2])
-@pytest.mark.parametrize("size", [11])
 def test_a_column_of_resnets_and_its_gradients_are_what_they_are_by_hand(
-    size: int, column: int, training: bool
+    column: int, training: bool
 ) -> None:
     torch.manual_seed(6)
-    shape = (3, size, size)
+    shape = (3, 11, 11)
     nets = [resnet18(shape, 4, width=16) for _ in range(3)]
     net = randomised(ProgressiveColumns(nets, shape)).double().train(training)
     state = {name: value.detach().clone() for name, value in net.state_dict().items()}
@@ -158,32 +165,10 @@ def test_a_column_of_resnets_and_its_gradients_are_what_they_are_by_hand(
 
     net.column = column
     by_hand = ColumnsByHand(state, f"columns.{column}." if training else None)
-    logits, expected = net(images), by_hand.of_column(images, column)
-    torch.testing.assert_close(logits, expected)
-    F.cross_entropy(logits, labels).backward()  # type: ignore[no-untyped-call]
-    slow = torch.autograd.grad(
-        F.cross_entropy(expected, labels), list(trained.values()), allow_unused=True
-    )
-    own = f"columns.{column}."
-    for (name, parameter), gradient in zip(net.named_parameters(), slow, strict=True):
-        assert (parameter.grad is not None) == name.startswith(own), name
-        torch.testing.assert_close(parameter.grad, gradient, msg=name)
+    expected = by_hand.of_column(images, column)
+    assert_same_gradients(net, net(images), trained, expected, labels)
     for name, buffer in net.named_buffers():
         torch.testing.assert_close(buffer, state[name], msg=name)
-
-
-def test_a_column_that_was_an_older_one_can_be_trained_again() -> None:
-    progressive = ProgressiveColumns([small_resnet((3, 8, 8), 4) for _ in range(2)], (3, 8, 8))
-    images = torch.randn(4, 3, 8, 8)
-    statistics = dict(progressive.named_buffers())
-    for column, expected in ((1, (0, 1)), (0, (1, 1)), (1, (1, 2))):
-        progressive.column = column
-        progressive(images)
-        tracked = [int(statistics[f"columns.{t}.net.bn.num_batches_tracked"]) for t in (0, 1)]
-        assert tuple(tracked) == expected
-
-
-# ---- What the columns start as ------------------------------------------------------------------
 
 
 def test_the_number_of_parameters_grows_with_the_columns_and_what_they_see() -> None:
@@ -197,29 +182,10 @@ def test_the_number_of_parameters_grows_with_the_columns_and_what_they_see() -> 
         together = build_count(PNN, mlp, (28, 28), tasks)
         assert together == alone + sum(laterals_of_mlps(older) for older in range(1, tasks))
 
-    def laterals_of_resnets(older: int) -> int:
-        total = 0
-        for width, size in ((64, 32), (128, 16), (256, 8)):
-            scale_and_projection = older * width * size**2 + older * width * width + width
-            # Two blocks from a to b = 2a channels: 9ab + 9bb + 4b and 18bb + 4b, shortcut ab + 2b.
-            a, b = width, 2 * width
-            total += scale_and_projection + 9 * a * b + 27 * b * b + 8 * b + a * b + 2 * b
-        return total + older * 512 + older * 512 * 512 + 512 + 512 * 10 + 10
-
-    together = build_count(PNN, resnet18, (3, 32, 32), tasks=3)
-    assert together == 3 * 11_173_962 + laterals_of_resnets(1) + laterals_of_resnets(2)
-
 
 def build_count(kind: type[Method], net: NetBuilder, shape: tuple[int, ...], tasks: int) -> int:
     with torch.device("meta"):
         return count(kind.adapt_net(net, tasks)(shape, 10))
-
-
-# ---- Nets ---------------------------------------------------------------------------------------
-
-
-class OwnSequential(nn.Sequential):
-    """Its forward might be anything."""
 
 
 class OwnModule(nn.Module):
@@ -234,7 +200,6 @@ class OwnModule(nn.Module):
 
 UNKNOWN: dict[str, NetBuilder] = {
     "batch_normed": batch_normed,
-    "subclass": lambda shape, k: OwnSequential(nn.Flatten(), nn.Linear(9, k)),
     "module": lambda shape, k: OwnModule(),
     "without linear layers": lambda shape, k: nn.Sequential(nn.Flatten(), nn.ReLU()),
 }
@@ -250,18 +215,6 @@ def test_a_net_whose_laterals_are_unknown_is_refused_with_the_way_out(
     assert IndependentPNN.name == "pnn-independent"
 
 
-# ---- Runs ---------------------------------------------------------------------------------------
-
-
-def three_configs(config: MakeConfig, rate: float = 1, **changes: Any) -> list[TrialConfig]:
-    """Three trials that differ in all that trials of one stack may differ in."""
-    different = zip((4, 0, 7), (None, -1.0, -float("inf")), (0.1, 0.2, 0.05), strict=True)
-    return [
-        config(method="pnn", batch=6, seed=seed, mask=mask, lr=lr * rate, **changes)
-        for seed, mask, lr in different
-    ]
-
-
 def stack_of(
     kind: type[Method], net: NetBuilder, benchmark: Benchmark, configs: Sequence[TrialConfig]
 ) -> TrialStack:
@@ -269,34 +222,14 @@ def stack_of(
     return TrialStack(named, benchmark, method=kind, build_net=net)
 
 
-class Runs:
-    """The runs that every kind of column goes through: of perceptrons, and of small ResNets."""
-
-    def __init__(self, net: str, config: MakeConfig, tiny: Benchmark, images: Benchmark) -> None:
-        self.residual = net == "resnet"
-        self.net: NetBuilder = small_resnet if self.residual else small_mlp
-        self.benchmark = images if self.residual else tiny
-        # A ResNet multiplies rounding errors from step to step, so it moves very little.
-        self.configs = three_configs(
-            config, rate=1e-5 if self.residual else 1, epochs=1 if self.residual else 2
-        )
-
-    def start(self, kind: type[Method], configs: Sequence[TrialConfig] | None = None) -> TrialStack:
-        return stack_of(kind, self.net, self.benchmark, configs or self.configs)
-
-
-@pytest.fixture(params=["mlp", "resnet"])
-def runs(
-    request: pytest.FixtureRequest, config: MakeConfig, tiny: Benchmark, images: Benchmark
-) -> Runs:
-    return Runs(request.param, config, tiny, images)
-
-
 @both_kinds
+@pytest.mark.parametrize("net", [small_mlp, small_resnet])
 def test_a_task_changes_its_own_column_and_nothing_else_and_nothing_is_forgotten(
-    kind: type[Method], runs: Runs
+    kind: type[Method], net: NetBuilder, config: MakeConfig, tiny: Benchmark, images: Benchmark
 ) -> None:
-    stack = runs.start(kind)
+    benchmark = images if net is small_resnet else tiny
+    configs = three_trials(config, "pnn", batch=6, epochs=1)
+    stack = stack_of(kind, net, benchmark, configs)
     before, learnt = snapshot(stack), 0
     for position in stack.run():
         if position.task == learnt:
@@ -307,7 +240,7 @@ def test_a_task_changes_its_own_column_and_nothing_else_and_nothing_is_forgotten
                 changed = not torch.equal(value, before[name])
                 assert changed == name.startswith(f"net/columns.{learnt}."), name
         before, learnt = after, position.task
-    assert learnt == runs.benchmark.num_tasks
+    assert learnt == benchmark.num_tasks
     for result in stack.results():
         assert result.diverged_at is None
         accuracy = np.array(result.task_il)
@@ -322,7 +255,7 @@ def test_tasks_may_be_unequal_and_of_one_class_and_class_il_is_not_measured(
     kind: type[Method], config: MakeConfig, tiny: Benchmark
 ) -> None:
     assert [len(task) for task in tiny.tasks] == [2, 1, 3]
-    configs = three_configs(config, rate=2, epochs=12)
+    configs = three_trials(config, "pnn", batch=6, epochs=12)
     stack = finish(stack_of(kind, small_mlp, tiny, configs))
     for result in stack.results():
         assert np.isnan(np.array(result.class_il)).all()

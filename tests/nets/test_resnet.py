@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from remask.engine.linear_stack import stack_nets
 from remask.engine.module_stack import ModuleStack
 from remask.errors import UnknownNameError
-from remask.losses import trial_cross_entropy
 from remask.nets.builders import mlp, net_builder, preferred_stack
 from remask.nets.resnet import ResNet18, resnet18
 
@@ -120,9 +119,6 @@ def test_the_logits_of_a_cosine_head_are_ten_times_cosines() -> None:
             torch.testing.assert_close(logits[label], 10 * cosine)
 
 
-# ---- Names --------------------------------------------------------------------------------------
-
-
 def test_a_name_may_end_with_a_width() -> None:
     for name, width in (("resnet18", 64), ("resnet18:20", 20), ("resnet18:1", 1)):
         with torch.device("meta"):
@@ -155,9 +151,6 @@ def test_flat_inputs_are_refused() -> None:
         resnet18((784,), 10)
 
 
-# ---- Stacks -------------------------------------------------------------------------------------
-
-
 def test_mlps_are_stacked_by_ten_and_convolutional_nets_on_a_cpu_are_not() -> None:
     perceptron, residual = mlp((4,), 2), resnet18((3, 8, 8), 2, width=8)
     assert preferred_stack(perceptron) == preferred_stack(perceptron, "cuda") == 10
@@ -183,21 +176,6 @@ def layouts(stack: ModuleStack, images: Tensor) -> set[bool]:
     return found
 
 
-@pytest.mark.parametrize("trials", [1, 2])
-def test_convolutions_on_a_cpu_keep_channels_last_after_steps_and_restores(trials: int) -> None:
-    nets = [resnet18((3, 16, 16), 4, width=16) for _ in range(trials)]
-    stack = stack_nets(nets)
-    assert isinstance(stack, ModuleStack)
-    images, labels = torch.randn(trials, 3, 3, 16, 16), torch.randint(4, (trials, 3))
-    stack.descend(
-        trial_cross_entropy(stack(images), labels, None, None), torch.full((trials,), 0.1)
-    )
-    with torch.no_grad():
-        for value in stack.state().values():
-            value.copy_(value.clone(memory_format=torch.contiguous_format))
-    assert layouts(stack, images) == {True}
-
-
 def test_nets_that_break_onednn_with_channels_last_keep_the_default_layout() -> None:
     # The shortcut from 15 to 30 channels would write past oneDNN's memory on AVX-512.
     images = torch.randn(1, 3, 3, 16, 16)
@@ -205,30 +183,3 @@ def test_nets_that_break_onednn_with_channels_last_keep_the_default_layout() -> 
         stack = stack_nets([resnet18((3, 16, 16), 4, width=width)])
         assert isinstance(stack, ModuleStack)
         assert layouts(stack, images) == {last}
-
-
-@pytest.mark.parametrize("width", [4, 16])
-def test_stacked_resnets_train_as_single_ones(width: int) -> None:
-    # In float64: the last maps have one pixel, and statistics of five numbers magnify rounding.
-    torch.manual_seed(1)
-    nets = [resnet18((3, 8, 8), 4, width=width).double() for _ in range(2)]
-    together, alone = stack_nets(nets), [stack_nets([net]) for net in nets]
-    lr = torch.tensor([0.1, 0.02], dtype=torch.float64)
-    for _ in range(2):
-        images = torch.randn(2, 5, 3, 8, 8, dtype=torch.float64)
-        labels = torch.randint(4, (2, 5))
-        together.descend(trial_cross_entropy(together(images), labels, None, None), lr)
-        for trial, single in enumerate(alone):
-            part = slice(trial, trial + 1)
-            loss = trial_cross_entropy(single(images[part]), labels[part], None, None)
-            single.descend(loss, lr[part])
-    for trial, single in enumerate(alone):
-        for name, value in single.state().items():
-            torch.testing.assert_close(
-                together.state()[name][trial], value[0], rtol=1e-6, atol=1e-8, msg=name
-            )
-    tested = torch.randn(3, 3, 8, 8, dtype=torch.float64)
-    for trial, single in enumerate(alone):
-        torch.testing.assert_close(
-            together.predict(tested)[trial], single.predict(tested)[0], rtol=1e-6, atol=1e-8
-        )

@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import remask as public
-from remask.data.benchmark import Benchmark, load_benchmark
+from remask.data.benchmark import load_benchmark
 from remask.engine import TrialStack
 from remask.errors import MissingPackageError, SettingsError
 from remask.experiments import RunOptions, ray_cluster
@@ -33,6 +32,7 @@ from remask.experiments.ray_node import (
 )
 from remask.store import Store
 from tests.command_line import CommandLine
+from tests.engine.stack_samples import finish, measured
 from tests.runs.run_samples import run_here, shown, small
 
 
@@ -75,21 +75,16 @@ def test_a_benchmark_in_memory_that_can_only_be_read_trains_to_the_same_bits() -
         for name, value in arrays.items()
     }
     configs = small(2, method="derpp", limit=10)
-    assert _trained(configs, as_benchmark(sealed)) == _trained(configs, benchmark)
+    there, here = (
+        measured(finish(TrialStack(configs, data))) for data in (as_benchmark(sealed), benchmark)
+    )
+    assert there == here
 
 
 def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     copy = array.copy()
     copy.setflags(write=False)
     return copy
-
-
-def _trained(configs: Any, benchmark: Benchmark) -> list[object]:
-    torch.manual_seed(0)
-    stack = TrialStack(configs, benchmark)
-    for _ in stack.run():
-        pass
-    return [(str(result.class_il), result.confidence) for result in stack.results()]
 
 
 def test_own_files_are_those_that_the_names_need_and_no_library(
