@@ -118,20 +118,13 @@ def test_a_benchmark_that_was_loaded_by_name_keeps_it(mine: Any, tmp_path: Path)
     assert changed.tasks is None
 
 
-class InAModule(Method):
-    draws = 1
-
-    def loss(self, step: Step) -> Tensor:
-        return step.stream_loss()
-
-
-def test_a_sweep_takes_objects() -> None:
+def test_a_sweep_takes_objects(mine: Any) -> None:
     configs = grid_configs(
-        {"epochs": 1, "trials": 1, "buffer": 20, "grid": {"method": [InAModule, DERpp]}},
+        {"epochs": 1, "trials": 1, "buffer": 20, "grid": {"method": [mine.MyMethod, DERpp]}},
         TRAINED,
         own_code=True,
     )
-    assert [config.method for config in configs] == [f"{__name__}:InAModule", "derpp"]
+    assert [config.method for config in configs] == ["my_objects:MyMethod", "derpp"]
 
 
 def test_objects_that_workers_cannot_import_are_refused() -> None:

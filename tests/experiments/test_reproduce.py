@@ -7,6 +7,7 @@ import shlex
 
 import pytest
 
+import remask as public
 from remask.experiments.reproduction import configs_of, wanted_cells
 from remask.experiments.results import has_published_settings, rerun_command
 from remask.papers.experiments import (
@@ -198,6 +199,20 @@ def test_a_dry_run_prints_what_is_left_and_changes_nothing(remask: CommandLine) 
     stored = remask("reproduce", "confidence", "--method", "er", "--dry-run")
     assert "2 cells, 20 trials, 0 to run." in stored.text
     assert contents(remask.store.parent) == before
+
+
+def test_a_reproduction_has_cells_and_decisions_and_is_printable(remask: CommandLine) -> None:
+    cells = experiment_cells("confidence", "split-mnist")
+    _fill(remask, cells, 80.0)
+    found = public.reproduce("confidence", store=remask.store)
+    assert not found.results.ran
+    assert [cell.paper for cell in found.compared] == cells
+    assert len(found.decided) == len(found.by_the_paper) > 0
+    for text in (str(found), found.markdown(), found._repr_html_()):
+        assert "85.64 ±1.02" in text
+        assert found.decided[0].statement.text.split()[0] in text
+    chosen = public.reproduce("confidence", method="er", mask=[None], store=remask.store).compared
+    assert [cell.label for cell in chosen] == ["ER"]
 
 
 def test_markdown_is_for_documents(remask: CommandLine) -> None:
