@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -47,7 +47,20 @@ from my_net import small_conv
 Path("imported").touch()
 """
 
-Remask = Callable[..., Answer]
+
+class OwnCode(CommandLine):
+    """The command line in a folder with own code, which is imported again for every command."""
+
+    def __call__(self, *args: str) -> Answer:
+        with _fresh_imports(Path.cwd()):
+            return super().__call__(*args)
+
+    def records(self) -> list[TrialRecord]:
+        """The trials of own code, without the one that the fixture stored."""
+        return [record for record in super().records() if record.seed != 99]
+
+    def results(self) -> list[object]:
+        return [(r.config, r.class_il, r.task_il, r.confidence) for r in self.records()]
 
 
 @pytest.fixture(scope="module")
@@ -81,26 +94,17 @@ def here(examples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Path:
-    """A store with one trial, in a folder of its own."""
-    path = tmp_path / "kept" / "results.db"
-    with Store(path) as opened:
-        opened.add(make_record(make_config(seed=99)))
-    return path
-
-
-@pytest.fixture
 def remask(
-    here: Path, store: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Remask:
-    """`remask ARGS` in this process; own code is imported again for every call."""
-    command = CommandLine(store, monkeypatch, capfd)
-
-    def call(*args: str) -> Answer:
-        with _fresh_imports(here):
-            return command(*args)
-
-    return call
+    here: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> OwnCode:
+    """With one trial in the store, which is in a folder of its own."""
+    (tmp_path / "kept").mkdir()
+    command = OwnCode(tmp_path / "kept" / "results.db", monkeypatch, capfd)
+    command.add(make_record(make_config(seed=99)))
+    return command
 
 
 @contextmanager
@@ -129,25 +133,6 @@ def _stop_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TrialStack, "run", stopped)
 
 
-def _records(store: Path) -> list[TrialRecord]:
-    """The trials of own code, without the one that the fixture stored."""
-    with Store(store, create=False) as opened:
-        return [record for record in opened.records() if record.seed != 99]
-
-
-def _shown(store: Path) -> list[object]:
-    return [(r.config, r.status, r.class_il, r.task_il, r.confidence) for r in _records(store)]
-
-
-def _one_line(answer: Answer) -> str:
-    assert answer.code == 1, answer
-    assert answer.out == ""
-    assert answer.err.startswith("error: ")
-    assert answer.err.count("\n") == 1, answer.err
-    assert "bug in remask" not in answer.err
-    return answer.err
-
-
 # What the page shows
 
 
@@ -158,73 +143,68 @@ def test_the_page_quotes_the_examples_as_they_are() -> None:
 
 @pytest.mark.processes
 def test_the_script_runs_a_command_of_the_page_in_two_workers_with_the_same_results(
-    here: Path, store: Path, remask: Remask, tmp_path: Path
+    remask: OwnCode,
 ) -> None:
     """The folder of the script is not the current one, where own code is."""
     (command,) = (command for command in COMMANDS if "my_data:photos" in command)
     script = Path(sysconfig.get_path("scripts")) / "remask"
-    environment = {**os.environ, "REMASK_STORE": str(store), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [script, *command, "--workers", "2"], env=environment, capture_output=True, text=True
+        [script, *command, "--workers", "2"],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
-    alone = str(tmp_path / "alone.db")
-    assert remask(*command, "--workers", "1", "--store", alone).code == 0
-    assert _shown(Path(alone)) == _shown(store)
-    assert {tuple(record.own_code) for record in _records(store)} == {("my_data", "my_net")}
-    assert {record.tasks for record in _records(store)} == {((0, 1), (2,))}
-    assert {record.class_names for record in _records(store)} == {("ant", "bee", "cat")}
+    results, record = remask.results(), remask.records()[0]
+    assert list(record.own_code) == ["my_data", "my_net"]
+    assert record.tasks == ((0, 1), (2,))
+    assert record.class_names == ("ant", "bee", "cat")
+    remask.succeed(*command, "--workers", "1", "--again")
+    assert remask.results() == results
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words[2])
-def test_a_command_of_the_page_runs_once(store: Path, remask: Remask, command: list[str]) -> None:
+def test_a_command_of_the_page_runs_once(remask: OwnCode, command: list[str]) -> None:
     command = [*command, "--workers", "1", "--limit", "60"]
-    answer = remask(*command)
-    assert answer.code == 0, answer.err
-    records = _records(store)
+    answer = remask.succeed(*command)
+    records = remask.records()
     given = dict(zip(command[1::2], command[2::2], strict=True))
     systems = len(given["--method"].split(",")) * len(given.get("--mask", "none").split(","))
     assert len(records) == 2 * systems
     assert answer.out.count("±") == 4 * systems
     for record in records:
-        config = record.config
-        assert record.status == "finished"
-        assert config.benchmark == given["--benchmark"]
-        assert config.method in given["--method"].split(",")
-        assert config.net == given.get("--net", "mlp")
-        assert dict(config.weights) == ({"past": 2.0} if "--weight" in given else {})
+        assert dict(record.config.weights) == ({"past": 2.0} if "--weight" in given else {})
         assert np.mean(record.class_il[-1]) > 100 / len(record.confidence)  # better than guessing
     assert f"All {len(records)} trials are in" in remask(*command).out
-    assert _records(store) == records
+    assert remask.records() == records
 
 
-def test_the_page_shows_what_a_check_prints(remask: Remask) -> None:
-    shown = re.findall(
+def test_the_page_shows_what_a_check_prints(remask: OwnCode) -> None:
+    ((command, printed),) = re.findall(
         r"```\n(remask check [^\n]*)\n```\n\nprints\n\n```\n(.*?)```", PAGE, re.DOTALL
     )
-    assert len(shown) == 1
-    for command, printed in shown:
-        answer = remask(*shlex.split(command)[1:])
-        assert answer.code == 0, answer
-        assert answer.out == printed
+    assert remask.succeed(*shlex.split(command)[1:]).out == printed
 
 
 @pytest.mark.slow
 def test_the_python_of_the_page_runs(
-    here: Path, store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    here: Path,
+    remask: OwnCode,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     (stacked,) = (block for block in PYTHON if "TrialStack(configs" in block)
     (ran,) = (block for block in PYTHON if "remask.run(" in block)
-    monkeypatch.setenv("REMASK_STORE", str(store))
     monkeypatch.syspath_prepend(str(here))
     with _fresh_imports(here):
         exec(stacked, {})
-        accuracies = eval(capsys.readouterr().out)
+        accuracies = eval(capfd.readouterr().out)
         exec(ran, {})
     assert len(accuracies) == 4
     assert accuracies[0] != accuracies[2]  # the same seed, another weight
-    assert "MSWeightedReplay(-1)" in capsys.readouterr().out
-    records = _records(store)
+    assert "MSWeightedReplay(-1)" in capfd.readouterr().out
+    records = remask.records()
     assert {record.config.method for record in records} == {"er", "my_method:WeightedReplay"}
     assert {record.config.net for record in records} == {"my_net:small_conv"}
     assert [record.status for record in records] == ["finished"] * 8
@@ -236,40 +216,20 @@ def test_the_python_of_the_page_runs(
 @pytest.mark.slow
 @pytest.mark.processes
 def test_unreadable_images_are_skipped_if_asked_and_named_once_by_all_workers(
-    here: Path, store: Path, remask: Remask
+    here: Path, remask: OwnCode
 ) -> None:
     (here / "photos" / "bee" / "3.png").write_bytes(b"no image")
-    for module, asked in (("unsaid", ""), ("strict", ", skip_unreadable=False")):
-        (here / f"{module}.py").write_text(
-            "from remask.data import image_folder\n"
-            f"def photos():\n    return image_folder('photos', tasks=3, size=16{asked})\n"
-        )
-    run = ("run", *SMALL[:-1], "2", "--stack", "1", "--epochs", "1", "--benchmark")
-    refused = remask(*run, "unsaid:photos")
-    assert refused.code == 1
-    assert "--skip-unreadable" in refused.err
-    process = start(*run, "unsaid:photos", "--skip-unreadable", store=store)
+    (here / "spoilt.py").write_text(
+        "from remask.data import image_folder\n"
+        "def photos():\n    return image_folder('photos', tasks=3, size=16)\n"
+    )
+    run = ("run", "--benchmark", "spoilt:photos", *SMALL[:-1], "2", "--stack", "1", "--epochs", "1")
+    assert "--skip-unreadable" in remask.refusal(*run)
+    process = start(*run, "--skip-unreadable", store=remask.store)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     assert err.count("bee/3.png (not a") == 1
-    assert len(_records(store)) == 2
-    process = start(*run, "strict:photos", "--skip-unreadable", store=store)
-    assert "cannot be read" in process.communicate(timeout=120)[1]
-    assert process.returncode == 1  # the function decides
-
-
-def test_your_own_method_trains_as_the_same_loss_of_remask_does(
-    here: Path, store: Path, remask: Remask
-) -> None:
-    (here / "copy_of_er.py").write_text(
-        "from remask.methods import ER\nclass Mine(ER):\n    pass\n"
-    )
-    quick = ("run", *QUICK, "--mask", "none,-1", "--workers", "1")
-    assert remask(*quick, "--method", "er").code == 0
-    assert remask(*quick, "--method", "copy_of_er:Mine").code == 0
-    shown = [(r.config.mask, r.seed, r.class_il, r.confidence) for r in _records(store)]
-    assert len(shown) == 8
-    assert shown[:4] == shown[4:]
+    assert len(remask.records()) == 2
 
 
 # What is refused
@@ -346,18 +306,22 @@ OWN_METHOD = ("--method", "my_method:WeightedReplay")
     ],
 )  # fmt: skip
 def test_an_error_in_own_code_is_one_line_and_the_store_is_unchanged(
-    here: Path, store: Path, remask: Remask, arguments: list[str], expected: str
+    here: Path, remask: OwnCode, arguments: list[str], expected: str
 ) -> None:
     for name, text in BAD.items():
         (here / f"{name}.py").write_text(text)
-    before = contents(store.parent)
-    assert expected.format(here=here) in _one_line(remask("run", *arguments, "--trials", "1"))
-    assert contents(store.parent) == before
+    before = contents(remask.store.parent)
+    answer = remask("run", *arguments, "--trials", "1")
+    assert (answer.code, answer.out) == (1, "")
+    assert re.fullmatch("error: .*\n", answer.err)
+    assert expected.format(here=here) in answer.err
+    assert "bug in remask" not in answer.err
+    assert contents(remask.store.parent) == before
 
 
 @pytest.mark.processes
 def test_a_loss_that_raises_fails_its_trial_which_is_run_again_when_fixed(
-    here: Path, store: Path, remask: Remask
+    here: Path, remask: OwnCode
 ) -> None:
     method = here / "fragile.py"
     method.write_text(
@@ -365,46 +329,38 @@ def test_a_loss_that_raises_fails_its_trial_which_is_run_again_when_fixed(
         "        return step.stream_loss() / 0 + undefined\n"
     )
     command = ("run", *QUICK, "--method", "fragile:Fragile", "--workers", "1")
-    answer = remask(*command)
-    assert answer.code == 1
-    assert "NameError" in answer.err
-    assert f"{method}:5" in "".join(answer.err.split())  # wherever the line was broken
-    assert "Traceback" not in answer.text
-    assert [record.status for record in _records(store)] == ["failed", "failed"]
+    message = remask.refusal(*command)
+    assert "NameError" in message
+    assert f"{method}:5" in message.replace(" ", "")  # wherever the line was broken
+    assert [record.status for record in remask.records()] == ["failed", "failed"]
     method.write_text(method.read_text().replace(" / 0 + undefined", ""))
-    answer = remask(*command)
-    assert answer.code == 0, answer.err
-    assert [record.status for record in _records(store)] == ["finished", "finished"]
+    remask.succeed(*command)
+    assert [record.status for record in remask.records()] == ["finished", "finished"]
 
 
-def test_the_title_of_your_own_method_is_shown_everywhere(
-    here: Path, store: Path, remask: Remask
-) -> None:
+def test_the_title_of_your_own_method_is_shown_everywhere(here: Path, remask: OwnCode) -> None:
     (here / "titled.py").write_text(
         "from remask.methods import ER\nclass Mine(ER):\n    title = 'Replay, mine'\n"
     )
     command = ("run", *QUICK, "--method", "titled:Mine", "--mask", "none,-1", "--trials", "1")
-    answer = remask(*command, "--workers", "1")
-    assert answer.code == 0, answer.err
+    answer = remask.succeed(*command, "--workers", "1")
     assert "MSReplay, mine(-1)" in answer.out
-    assert [record.title for record in _records(store)] == ["Replay, mine"] * 2
+    assert [record.title for record in remask.records()] == ["Replay, mine"] * 2
     (here / "titled.py").unlink()
     assert "MSReplay, mine(-1)" in remask("results", "list").out
-    assert remask("report", "page.html").code == 0
+    remask.succeed("report", "page.html")
     assert "MSReplay, mine(-1)" in (here / "page.html").read_text()
-    with Store(store) as opened:
-        assert opened.count({"method": "replay, mine"}) == 2
-        assert opened.count({"method": "MSReplay, mine(-1)"}) == 1
+    with Store(remask.store) as store:
+        assert store.count({"method": "replay, mine"}) == 2
+        assert store.count({"method": "MSReplay, mine(-1)"}) == 1
 
 
 # Nets that cannot be stacked
 
 UNSTACKABLE = {
     "decides": "inputs = inputs * 2 if inputs.sum() > 0 else inputs",
-    "reads": "inputs = inputs / max(inputs.max().item(), 1.0)",
     "selects": "inputs = inputs / inputs[inputs > 0].mean()",
     "leaves_torch": "inputs = inputs * float(inputs.numpy().max())",
-    "writes": "inputs = torch.zeros(inputs.shape).copy_(inputs)",
 }
 UNSTACKABLE_NET = """\
 import torch
@@ -428,27 +384,24 @@ def build(shape, classes):
 @pytest.mark.thorough
 @pytest.mark.parametrize("net", UNSTACKABLE)
 def test_a_net_that_vmap_does_not_support_runs_trial_by_trial(
-    here: Path, store: Path, remask: Remask, net: str
+    here: Path, remask: OwnCode, net: str
 ) -> None:
     (here / f"{net}.py").write_text(UNSTACKABLE_NET.format(line=UNSTACKABLE[net]))
     command = ("run", *QUICK, "--limit", "20", "--net", f"{net}:build", "--workers", "1")
-    assert remask(*command).code == 0
-    together = _records(store)
-    assert remask(*command, "--stack", "1", "--again").code == 0
-    alone = _records(store)
+    remask.succeed(*command)
+    together = remask.records()
+    remask.succeed(*command, "--stack", "1", "--again")
+    alone = remask.records()
     assert [record.class_il for record in together] == [record.class_il for record in alone]
 
 
-def test_gss_needs_a_net_that_runs_sample_by_sample(
-    here: Path, store: Path, remask: Remask
-) -> None:
+def test_gss_needs_a_net_that_runs_sample_by_sample(here: Path, remask: OwnCode) -> None:
     (here / "decides.py").write_text(UNSTACKABLE_NET.format(line=UNSTACKABLE["decides"]))
     command = ("run", *QUICK, "--net", "decides:build", "--method", "gss", "--stack", "1")
-    assert remask(*command, "--trials", "1", "--workers", "1").code == 1
-    (record,) = _records(store)
-    assert record.error is not None
-    assert "gradients of single samples" in record.error
-    assert f"(at {here}/decides.py:11)" in record.error
+    remask.refusal(*command, "--trials", "1", "--workers", "1")
+    error = str(remask.records()[0].error)
+    assert "gradients of single samples" in error
+    assert f"(at {here}/decides.py:11)" in error
 
 
 # What becomes of results when the code changes
@@ -461,7 +414,6 @@ class Plain(Method):
     def loss(self, step):
         return weigh(step.stream_loss())
 """
-WEIGH = "SCALE = 1.0\n\ndef weigh(loss):\n    return SCALE * loss\n"
 RUN_PLAIN = ("run", *QUICK, "--method", "plain:Plain", "--workers", "1")
 
 
@@ -469,87 +421,48 @@ RUN_PLAIN = ("run", *QUICK, "--method", "plain:Plain", "--workers", "1")
 def plain(here: Path) -> Path:
     """A method that imports a module of a package of the user's own; returns its file."""
     (here / "shared").mkdir()
-    (here / "shared" / "losses.py").write_text(WEIGH)
+    (here / "shared" / "losses.py").write_text("def weigh(loss):\n    return loss\n")
     (here / "plain.py").write_text(PLAIN)
     return here / "plain.py"
 
 
 def test_results_of_an_older_version_of_own_code_are_used_with_a_note(
-    plain: Path, store: Path, remask: Remask
+    plain: Path, remask: OwnCode
 ) -> None:
-    first = remask(*RUN_PLAIN)
-    assert first.code == 0, first.err
-    before = _records(store)
+    remask.succeed(*RUN_PLAIN)
+    before = remask.records()
     assert [list(record.own_code) for record in before] == [["plain"]] * 2
     assert "older version" not in remask(*RUN_PLAIN).text
-    plain.write_text(PLAIN + "# changed\n")
-    answer = remask(*RUN_PLAIN, "--trials", "3")
-    assert answer.code == 0, answer.err
+    imported = plain.parent / "shared" / "losses.py"
+    imported.write_text(imported.read_text() + "# changed\n")
+    answer = remask.succeed(*RUN_PLAIN, "--trials", "3")
     assert "2 stored trials were run with an older version of plain.py" in answer.text
-    assert _records(store)[:2] == before
-    answer = remask(*RUN_PLAIN, "--trials", "3", "--again")
-    assert answer.code == 0, answer.err
+    assert remask.records()[:2] == before
+    answer = remask.succeed(*RUN_PLAIN, "--trials", "3", "--again")
     assert "older version" not in answer.text
     assert "older version" not in remask(*RUN_PLAIN, "--trials", "3").text
-    assert _records(store)[0].own_code != before[0].own_code
-
-
-def test_modules_that_own_code_imports_are_part_of_its_version(
-    plain: Path, store: Path, remask: Remask
-) -> None:
-    assert remask(*RUN_PLAIN).code == 0
-    (plain.parent / "unrelated.py").write_text("# not imported\n")
-    plain.touch()
-    assert "older version" not in remask(*RUN_PLAIN).text
-    (plain.parent / "shared" / "losses.py").write_text(WEIGH.replace("1.0", "2.0"))
-    assert "2 stored trials were run with an older version of plain.py" in remask(*RUN_PLAIN).text
-    with Store(store) as opened:
-        for record in _records(store):
-            opened.add(record.model_copy(update={"own_code": {}}), replace=True)
+    assert remask.records()[0].own_code != before[0].own_code
+    with Store(remask.store) as store:
+        for record in remask.records():
+            store.add(record.model_copy(update={"own_code": {}}), replace=True)
     assert "older version" not in remask(*RUN_PLAIN).text  # unknown
 
 
 # Names that come from files
 
 
-CONFIG = """\
-benchmark = "mine:photos"
-net = "mine:small_conv"
-method = "mine:WeightedReplay"
-weights = {past = 2}
-buffer = 20
-lr = 0.1
-batch = 10
-replay_batch = 10
-epochs = 1
-trials = 2
-"""
-
-
-@pytest.mark.parametrize("allowed", [["--own-code"], list(OWN[1:7])], ids=["by option", "by name"])
-def test_own_code_in_a_config_file_runs_if_allowed(
-    here: Path, store: Path, remask: Remask, allowed: list[str]
-) -> None:
-    (here / "run.toml").write_text(CONFIG)
-    answer = remask("run", "--config", "run.toml", *allowed, "--workers", "1")
-    assert answer.code == 0, answer.err
-    assert (here / "imported").exists()
-    assert [dict(record.config.weights) for record in _records(store)] == [{"past": 2.0}] * 2
-
-
-def test_looking_at_results_imports_no_own_code(here: Path, store: Path, remask: Remask) -> None:
-    assert remask(*OWN, "--epochs", "1").code == 0
+def test_looking_at_results_imports_no_own_code(here: Path, remask: OwnCode) -> None:
+    remask.succeed(*OWN, "--epochs", "1")
     (here / "imported").unlink()
-    shown = _records(store)[0].config_hash
+    shown = remask.records()[0].config_hash
     for command in (["list"], ["list", "--trials"], ["show", shown], ["export", "results.csv"]):
-        answer = remask("results", *command)
-        assert answer.code == 0, answer.err
+        remask.succeed("results", *command)
     assert "mine:photos" in (here / "results.csv").read_text()
     assert not (here / "imported").exists()
 
 
 def test_a_stopped_run_of_own_code_resumes_only_if_allowed_and_keeps_its_first_version(
-    here: Path, store: Path, remask: Remask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    here: Path, remask: OwnCode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = (*OWN, "--epochs", "4", "--trials", "1", "--workers", "1")
     with monkeypatch.context() as stopping:
@@ -557,18 +470,17 @@ def test_a_stopped_run_of_own_code_resumes_only_if_allowed_and_keeps_its_first_v
         assert remask(*command).code == 143
     old = find_source("mine")
     (here / "imported").unlink()
-    before = contents(store.parent)
-    message = _one_line(remask("resume"))
+    before = contents(remask.store.parent)
+    message = remask.refusal("resume")
     assert "'mine:photos'" in message
     assert "--own-code" in message
     assert not (here / "imported").exists()
-    assert contents(store.parent) == before
+    assert contents(remask.store.parent) == before
     (here / "mine.py").write_text(MINE + "# changed\n")
-    assert remask("resume", "--own-code", "--workers", "1").code == 0
-    (record,) = _records(store)
+    remask.succeed("resume", "--own-code", "--workers", "1")
+    (record,), results = remask.records(), remask.results()
     assert old is not None
     assert record.own_code == {"mine": old.fingerprint}
     assert "1 stored trial was run with an older version of mine.py" in remask(*command).text
-    undisturbed = tmp_path / "undisturbed.db"
-    assert remask(*command, "--store", str(undisturbed)).code == 0
-    assert _shown(store) == _shown(undisturbed)
+    remask.succeed(*command, "--again")
+    assert remask.results() == results
