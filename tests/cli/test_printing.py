@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from remask.cli.app import COMMANDS, load
-from remask.store import Store
+from remask.experiments.configs import trial_configs
 from tests.command_line import QUICK, Answer, CommandLine
-from tests.store.store_samples import make_config, make_record
+from tests.store.store_samples import make_config, make_record, make_records
 
 SMALL = (*QUICK, "--limit", "5", "--workers", "1")
 
@@ -37,10 +37,7 @@ def _parsed(answer: Answer) -> Any:
 @pytest.fixture
 def stored(remask: CommandLine) -> CommandLine:
     """A store with a cell of two trials, one of them with a mask of its own."""
-    with Store(remask.store) as store:
-        store.add(make_record(make_config(seed=0)))
-        store.add(make_record(make_config(seed=1)))
-        store.add(make_record(make_config(seed=0, mask="-inf")))
+    remask.add(*make_records(2), make_record(make_config(seed=0, mask="-inf")))
     return remask
 
 
@@ -81,23 +78,18 @@ def test_a_dry_run_prints_what_would_run_and_creates_nothing(
     assert not remask.store.exists()
     assert (plan["trials"], plan["to_run"], plan["stacks"]) == (2, 2, 1)
     assert plan["seconds"] > 0
-    assert remask("run", *asked, "--trials", "2").code == 0
+    remask.succeed("run", *asked, "--trials", "2")
     before = remask.store.read_bytes()
     grid = tmp_path / "grid.toml"
     grid.write_text("limit = 5\nepochs = 1\ntrials = 3\n[grid]\nlr = [0.1, 0.2]\n")
-    answer = remask("sweep", str(grid), "--dry-run", "--workers", "1")
-    assert answer.code == 0, answer
+    answer = remask.succeed("sweep", str(grid), "--dry-run", "--workers", "1")
     assert "2 cells, 6 trials, 4 to run: about" in answer.out
     assert "ER, lr=0.2" in answer.out
     (whole,) = _parsed(remask("run", *asked, "--trials", "3", "--dry-run", "--json"))["cells"]
     assert (whole["trials"], whole["stored"], whole["to_run"]) == (3, 2, 1)
-    (again,) = _parsed(remask("run", *asked, "--again", "--dry-run", "--json", "--trials", "2"))[
-        "cells"
-    ]
-    assert again["to_run"] == 2
-    refused = remask("run", "--method", "gem", "--buffer", "4", "--dry-run")
-    assert refused.code == 1
-    assert "buffer" in refused.text
+    again = remask("run", *asked, "--again", "--dry-run", "--json", "--trials", "2")
+    assert _parsed(again)["to_run"] == 2
+    assert "buffer" in remask.refusal("run", "--method", "gem", "--buffer", "4", "--dry-run")
     assert remask.store.read_bytes() == before
 
 
@@ -135,12 +127,8 @@ def test_what_is_stored_comes_as_json(stored: CommandLine, tmp_path: Path) -> No
 
 
 def test_published_figures_come_as_json_beside_ours(remask: CommandLine) -> None:
-    import remask as package
-
-    with Store(remask.store) as store:
-        for seed in range(3):
-            config = package.settings("split-mnist", "er", 200, seed=seed)
-            store.add(make_record(config))
+    for config in trial_configs(benchmark="split-mnist", method="er", buffer=200, seeds=range(3)):
+        remask.add(make_record(config))
     (cell,) = _parsed(remask("results", "compare", "--json"))
     assert (cell["benchmark"], cell["method"], cell["mask"]) == ("split-mnist", "er", None)
     figure = cell["figures"]["class_il_A_T"]

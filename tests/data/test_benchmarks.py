@@ -52,24 +52,13 @@ def test_a_task_that_does_not_exist_is_an_error(task: int) -> None:
     ("changes", "message"),
     [
         ({"train_inputs": torch.zeros(5, 1)}, "test inputs must be torch.float32"),
-        (
-            {"train_inputs": torch.zeros(5, 1).half()},
-            "int64, got torch.float16",
-        ),
-        (
-            {"train_inputs": torch.zeros(5, 1).int()},
-            "int64, got torch.int32",
-        ),
+        ({"train_inputs": torch.zeros(5, 1).half()}, "int64, got torch.float16"),
         ({"test_labels": torch.zeros(3, dtype=torch.int32)}, "test labels must be int64"),
         ({"test_labels": torch.zeros(3, 1, dtype=torch.int64)}, "one for each of the 3 inputs"),
-        (
-            {"train_inputs": torch.zeros(5, dtype=torch.uint8)},
-            r"must be .* \[N, \*shape\]",
-        ),
+        ({"train_inputs": torch.zeros(5, dtype=torch.uint8)}, r"must be .* \[N, \*shape\]"),
         ({"train_inputs": torch.zeros(0, 1, dtype=torch.uint8)}, "at least one"),
         ({"train_inputs": torch.zeros(4, 1, dtype=torch.uint8)}, "one for each of the 4 inputs"),
         ({"train_labels": torch.tensor([0, 1, 2, 1, 3])}, r"0\.\.2, found 0\.\.3"),
-        ({"test_labels": torch.tensor([-1, 1, 0])}, r"0\.\.2, found -1\.\.1"),
         ({"train_labels": torch.tensor([0, 1, 1, 1, 0])}, r"without train data: \[2\]"),
         ({"test_labels": torch.tensor([0, 0, 0])}, r"without test data: \[1, 2\]"),
         ({"test_inputs": torch.zeros(3, 2, dtype=torch.uint8)}, "test inputs"),
@@ -78,7 +67,6 @@ def test_a_task_that_does_not_exist_is_an_error(task: int) -> None:
         ({"tasks": ((0, 1), (1, 2))}, "class 1 is in the tasks twice"),
         ({"tasks": ((0, 1), (3,))}, r"ids must be 0\.\.2"),
         ({"scale": 1.0}, "scale must bring"),
-        ({"scale": 0.0}, "scale must be a number above zero"),
         ({"scale": float("nan")}, "scale must be a number above zero"),
     ],
 )
@@ -97,15 +85,12 @@ def test_floats_may_lie_anywhere_but_must_be_numbers() -> None:
         train[3] = odd
         with pytest.raises(ValueError, match="train input 3 has a NaN or an infinite number"):
             small_benchmark(train_inputs=train, test_inputs=test, scale=1.0)
-    with pytest.raises(ValueError, match="scale must be a number above zero, got -1"):
-        small_benchmark(train_inputs=test[[0, 0, 0, 0, 0]], test_inputs=test, scale=-1.0)
 
 
 @pytest.mark.parametrize(
     ("names", "message"),
     [
         (("ant", "bee"), "2 names for 3 classes"),
-        (("ant", "bee", "cat", "dog"), "4 names for 3 classes"),
         (("ant", "bee", "ant"), "classes 0 and 2 have the same name, 'ant'"),
         (("ant", 1, "cat"), "class 1 must be printable text, not 1"),
         (("ant", "bee", " "), "class 2 must be printable text, not ' '"),
@@ -115,15 +100,6 @@ def test_floats_may_lie_anywhere_but_must_be_numbers() -> None:
 def test_invalid_class_names_are_refused(names: tuple[Any, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         small_benchmark(class_names=names)
-
-
-def test_every_dataset_names_its_classes() -> None:
-    for dataset in DATASETS.values():
-        check_class_names(dataset.class_names, len(dataset.class_names))
-    assert DATASETS["cifar10"].class_names[6] == "frog"
-    assert DATASETS["cifar100"].class_names[99] == "worm"
-    assert DATASETS["fashion-mnist"].class_names[9] == "Ankle boot"
-    assert DATASETS["tiny-imagenet"].class_names[199] == "n12267677"
 
 
 # Digits
@@ -175,3 +151,5 @@ def test_every_registered_benchmark_is_named_after_its_key_and_says_what_it_is()
         assert info.summary
         assert "\n" not in info.summary
         assert find_dataset(info.dataset.name) is info.dataset
+        names = info.dataset.class_names
+        check_class_names(names, len(names))

@@ -2,7 +2,6 @@
 
 import io
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -168,24 +167,3 @@ def test_a_class_without_a_readable_image_is_an_error_also_when_such_are_left_ou
         (tmp_path / "all" / f"{name}.png").write_bytes(b"")
     with pytest.raises(DataError, match=r"no image of class b can be read: skipped 2 of 4 files"):
         image_folder(tmp_path / "all", tasks=1, skip_unreadable=True)
-
-
-def test_sizes_are_compared_with_the_first_image_that_can_be_read(
-    write: Write, tmp_path: Path
-) -> None:
-    for number, size in enumerate([(9, 9), (4, 6), (4, 6)]):
-        write(f"all/a/{number}.png", size=size)
-        write(f"all/b/{number}.png")
-    (tmp_path / "all/a/0.png").write_bytes(b"")
-    with pytest.warns(UnreadableImageWarning, match=r"1 of 6 files: a/0\.png \(the file is empty"):
-        benchmark = image_folder(tmp_path / "all", tasks=1, skip_unreadable=True)
-    assert benchmark.input_shape == (3, 4, 6)
-
-
-def test_without_pillow_a_folder_of_images_says_how_to_get_it(
-    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write("a/0.png")
-    monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(DataError, match=r"pip install pillow"):
-        image_folder(tmp_path, tasks=1)

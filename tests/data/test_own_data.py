@@ -152,9 +152,7 @@ def test_floats_stay_floats_and_are_seen_as_they_are(
     [
         ({"inputs": INPUTS.astype(np.int64)}, r"uint8 or floats, got int64\. .*astype\(np\.uint8"),
         ({"inputs": INPUTS > 9}, r"uint8 or floats, got bool\. .*astype\(np\.float32"),
-        ({"inputs": INPUTS * 1j}, "must be uint8 or floats, got complex128"),
         ({"inputs": np.where(INPUTS == 99, np.nan, INPUTS)}, "input 8 has a NaN or an infinite"),
-        ({"inputs": np.where(INPUTS == 99, np.inf, INPUTS)}, "input 8 has a NaN or an infinite"),
         ({"inputs": np.where(INPUTS == 99, 1e39, INPUTS)}, "input 8 .*too large for float32"),
         ({"inputs": INPUTS[..., None]}, r"must be images \[N, C, H, W\]"),
         ({"inputs": INPUTS[:19]}, "19 inputs but 20 labels"),
@@ -271,11 +269,6 @@ def test_a_dataset_of_pil_images_has_its_channels_brought_to_the_front() -> None
             "the dataset: input 1: input 0 has a NaN",
         ),
         ([(torch.tensor([[3]]), 0)], "the dataset: input 0 must be uint8 or floats, got int64"),
-        ([(torch.tensor([3]), 0)] * 9, "the inputs must be uint8 or floats, got int64"),
-        (
-            [(torch.zeros(1, 2), 0), (torch.zeros(1, 2).byte(), 1)],
-            r"input 1: the model takes 1 channels of 1 x 2 pixels, float32.* uint8",
-        ),
         (
             [(torch.zeros(1, 2, 2), 0), (torch.zeros(1, 3, 3), 1)],
             r"input 1: the model takes 1 channels of 2 x 2 pixels.*; got \[1, 3, 3\]",
@@ -288,10 +281,11 @@ def test_wrong_datasets_are_refused(items: list[tuple[Any, int]], message: str) 
         from_dataset(Listed(items), tasks=1)
 
 
-def test_a_dataset_without_a_length_is_refused() -> None:
-    class Endless(IterableDataset[int]):
-        def __iter__(self) -> Iterator[int]:
-            return itertools.count()
+class Endless(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return itertools.count()
 
+
+def test_a_dataset_without_a_length_is_refused() -> None:
     with pytest.raises(DataError, match="has no length"):
         from_dataset(Endless(), tasks=1)

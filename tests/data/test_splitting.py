@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from remask.data.benchmark import Benchmark, first_of_each_class, load_benchmark, resplit
 from remask.data.classes import SplitError, split_classes
-from remask.errors import RemaskError
 
 
 @given(st.data())
@@ -29,13 +28,21 @@ def test_classes_are_spread_as_evenly_as_can_be_with_larger_tasks_first(
     assert sizes[0] - sizes[-1] <= 1
 
 
-@pytest.mark.parametrize("tasks", [0, -1, 11])
-def test_more_tasks_than_classes_or_none_are_refused(tasks: int) -> None:
-    with pytest.raises(
-        SplitError, match=rf"10 classes can be split into 1\.\.10 tasks, not {tasks}"
-    ):
-        load_benchmark("split-digits", tasks=tasks)
-    assert issubclass(SplitError, RemaskError)
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"tasks": 0}, r"10 classes can be split into 1\.\.10 tasks, not 0"),
+        ({"tasks": 11}, r"10 classes can be split into 1\.\.10 tasks, not 11"),
+        ({"limit": 0}, "at least 1 per class"),
+        ({"class_order": [0, 1, 2]}, "class_order must"),
+        ({"class_order": [0, 0, 2, 3, 4, 5, 6, 7, 8, 9]}, "class_order must"),
+        ({"class_order": list(range(1, 11))}, "class_order must"),
+        ({"class_order": ["a"] * 10}, "class_order must"),
+    ],
+)
+def test_an_impossible_split_is_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(SplitError, match=message):
+        load_benchmark("split-digits", **wrong)
 
 
 @pytest.mark.parametrize("kind", [list, np.array])
@@ -60,15 +67,6 @@ def test_a_seed_draws_one_order_and_another_seed_another() -> None:
     assert sorted(label for task in tasks(1) for label in task) == list(range(10))
 
 
-@pytest.mark.parametrize(
-    "order",
-    [[0, 1, 2], [0, 0, 2, 3, 4, 5, 6, 7, 8, 9], list(range(1, 11)), ["a"] * 10, [0.0] * 10],
-)
-def test_an_order_that_does_not_name_every_class_once_is_refused(order: Any) -> None:
-    with pytest.raises(SplitError, match="class_order must"):
-        load_benchmark("split-digits", class_order=order)
-
-
 def test_tasks_keep_their_sizes_under_another_order_and_classes_theirs_in_other_tasks(
     tiny: Benchmark,
 ) -> None:
@@ -91,12 +89,6 @@ def test_a_limit_agrees_with_counting_one_by_one(labels: list[int], n: int) -> N
     assert first_of_each_class(torch.tensor(labels), n).tolist() == expected
 
 
-@pytest.mark.parametrize("limit", [0, -3])
-def test_a_limit_that_leaves_nothing_is_refused(limit: int) -> None:
-    with pytest.raises(SplitError, match="at least 1 per class"):
-        load_benchmark("split-digits", limit=limit)
-
-
 def test_preprocessing_is_kept_by_another_split(
     tiny_benchmark: Callable[..., Benchmark],
 ) -> None:
@@ -110,12 +102,9 @@ def test_preprocessing_is_kept_by_another_split(
     ("changes", "message"),
     [
         ({"mean": (0.5,)}, "together or not at all"),
-        ({"std": (0.5,)}, "together or not at all"),
         ({"mean": (0.5, 0.5), "std": (0.5,)}, "a number per channel"),
-        ({"mean": (0.5,), "std": (0.5, 1.0)}, "a number per channel"),
         ({"mean": (0.5,), "std": (0.0,)}, "std above zero"),
         ({"mean": (float("nan"),), "std": (1.0,)}, "must be finite"),
-        ({"mean": (0.5,), "std": (float("inf"),)}, "must be finite"),
         ({"crop_padding": -1}, "must not be negative"),
     ],
 )

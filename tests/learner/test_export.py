@@ -167,24 +167,14 @@ def test_without_onnx_the_extra_is_named(
     assert not list(tmp_path.iterdir())
 
 
-def test_an_unknown_format_and_a_folder_that_is_not_there_are_refused(
-    net: nn.Module, tmp_path: Path
-) -> None:
+def test_what_cannot_be_exported_is_refused(net: nn.Module, tmp_path: Path) -> None:
     with pytest.raises(LearnerError, match="give one of onnx, torch-export, safetensors"):
         _export(net, tmp_path / "net", "tflite")
     with pytest.raises(DurabilityError, match="no such folder"):
         _export(net, tmp_path / "nowhere" / "net.pt2", "safetensors")
-
-
-def test_nothing_is_exported_before_the_first_visit_or_into_the_learner_s_folder(
-    tmp_path: Path,
-) -> None:
-    learner = Learner.create(tmp_path / "learner", memory=20, epochs=1, mask=-1.0)
+    learner = Learner.create(tmp_path / "learner")
     with pytest.raises(LearnerError, match="has not learnt anything yet"):
         learner.export(tmp_path / "net.safetensors", to="safetensors")
-    learner.learn(_images(8), ["ant", "bee"] * 4, name="first")
-    with pytest.raises(LearnerError, match="the learner's own folder"):
-        learner.export(tmp_path / "learner" / "net.safetensors", to="safetensors")
     assert [path.name for path in tmp_path.iterdir()] == ["learner"]
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from remask import files
 from remask.learner import Learner, LearnerError
 from remask.learner.manifest import MANIFEST
 from tests.learner.samples import (
@@ -120,16 +119,3 @@ def test_a_class_that_cannot_be_forgotten_is_an_error_that_changes_nothing(
     if method == "lwf":
         learner.forget("ant")
         assert learner.classes == ("bee",)
-
-
-def test_old_files_that_cannot_be_removed_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(path: Path) -> None:
-        raise PermissionError
-
-    learner = taught(tmp_path / "a", *VISITS)
-    monkeypatch.setattr(files, "_remove", refuse)
-    with pytest.raises(LearnerError, match=r"is forgotten, but .* cannot be removed"):
-        learner.forget("bee")
-    assert "bee" not in learner.classes

@@ -1,12 +1,9 @@
 """Damaged and hostile folders are refused with a message; nothing outside of them is touched."""
 
-import hashlib
-import json
 import os
 import shutil
 import stat
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +11,7 @@ from remask import files
 from remask.files import _HOST
 from remask.learner import Learner, LearnerError
 from remask.learner.folder import LearnerFolder
-from remask.learner.manifest import MANIFEST, Manifest
+from remask.learner.manifest import Manifest
 from tests.learner.samples import bits, blobs, files_with, interrupted, samples_of, taught
 
 VISIT = ("cat", "dog")
@@ -23,6 +20,10 @@ VISITS = (["ant", "bee"], ["bee", "eel"])
 
 def begin_visit(path: Path) -> None:
     interrupted(Learner.open(path), VISIT, name="second")
+
+
+def refuse_to_remove(file: Path) -> None:
+    raise PermissionError(13, "Permission denied")
 
 
 @pytest.fixture(scope="module")
@@ -35,21 +36,6 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def path(tmp_path: Path, before: Path) -> Path:
     return Path(shutil.copytree(before, tmp_path / "a"))
-
-
-def digest(content: Any) -> str:
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def reseal(path: Path, kind: str, data: bytes) -> None:
-    """Replace a file of a learner, and make the checksums in the manifest right again."""
-    manifest = json.loads((path / MANIFEST).read_text())
-    note = manifest["content"][kind]
-    (path / note["name"]).write_bytes(data)
-    note["sha256"] = hashlib.sha256(data).hexdigest()
-    manifest["sha256"] = digest(manifest["content"])
-    (path / MANIFEST).write_text(json.dumps(manifest))
 
 
 @pytest.mark.parametrize("with_note", [False, True])
@@ -88,21 +74,6 @@ def test_files_with_samples_can_only_be_read_by_their_owner(path: Path, tmp_path
 
 
 @pytest.mark.parametrize(
-    "data",
-    [
-        b"\x93NUMPY\x01\x00\x10\x00{'descr': '|u1'(\n" + bytes(400),
-        b"\x93NUMPY\x02\x00\x10\x00\x00\x00L(((((((((((((((" + bytes(400),
-        b"\x93NUMPY\x01\x00\xff\xff",
-        b"not an array at all, but as long as one" * 5,
-    ],
-)
-def test_a_hostile_file_of_samples_is_refused(path: Path, data: bytes) -> None:
-    reseal(path, "samples", data)
-    with pytest.raises(LearnerError, match="is damaged"):
-        Learner.open(path).learn(*blobs(VISIT), name="second")
-
-
-@pytest.mark.parametrize(
     "owner", [f"{_HOST}-{os.getpid()}", "0123abcd-1"], ids=["this process", "another host"]
 )
 def test_forgetting_removes_temporary_files_of_any_process(path: Path, owner: str) -> None:
@@ -117,17 +88,11 @@ def test_forgetting_with_an_unfinished_visit_that_cannot_be_removed_is_an_error(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin_visit(path)
-    remove = files._remove
-
-    def refuse(file: Path) -> None:
-        if file.name == "inputs.npy":
-            raise PermissionError(13, "Permission denied")
-        remove(file)
-
     learner = Learner.open(path)
-    monkeypatch.setattr(files, "_remove", refuse)
-    with pytest.raises(LearnerError, match=r"eel is forgotten, but .*inputs\.npy|visit.*removed"):
+    monkeypatch.setattr(files, "_remove", refuse_to_remove)
+    with pytest.raises(LearnerError, match=r"eel is forgotten, but .* cannot be removed"):
         learner.forget("eel")
+    assert "eel" not in learner.classes
 
 
 def test_an_interrupted_forgetting_is_finished_by_the_next_reader_or_reported(
@@ -148,11 +113,7 @@ def test_an_interrupted_forgetting_is_finished_by_the_next_reader_or_reported(
             learner.forget("eel")
     assert files_with(path, eels)
     with monkeypatch.context() as patch:
-
-        def refuse(file: Path) -> None:
-            raise PermissionError(13, "Permission denied")
-
-        patch.setattr(files, "_remove", refuse)
+        patch.setattr(files, "_remove", refuse_to_remove)
         with pytest.warns(UserWarning, match=r"left over .* may hold samples of a class"):
             reader = Learner.open(path)
         assert "eel" not in reader.classes

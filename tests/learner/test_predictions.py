@@ -98,13 +98,6 @@ def test_few_samples_leave_honest_scores_alone_and_still_find_wrong_ones() -> No
     assert sum(worse) / 16 - calibration_error(scores, truth) < 2.5
 
 
-def test_the_calibration_error_is_the_gap_between_confidence_and_accuracy() -> None:
-    scores = torch.tensor([[0.8, 0.2], [0.8, 0.2], [0.8, 0.2], [0.2, 0.8]]).log()
-    truth = torch.tensor([0, 1, 0, 0])
-    assert calibration_error(scores, truth) == pytest.approx(30)  # 80 % sure, half of them right
-    assert calibration_error(scores, torch.tensor([0, 0, 0, 1])) == pytest.approx(20)
-
-
 def test_a_few_samples_that_are_all_right_do_not_make_it_sure_of_everything() -> None:
     found = calibrate(Rated(torch.tensor([[1.0, 0.0]] * 4), torch.zeros(4, dtype=torch.int64)))
     assert found is not None
@@ -206,12 +199,10 @@ def test_a_trained_net_abstains_and_finds_unknown_samples(trained: Learner) -> N
     known = blobs(NAMES, seed=9)[0]
     strange = blobs(["zebra", "yak", "x"], seed=9)[0]
     found = trained.predict(known, abstain=0.9, unknown=0.1)
-    assert found.abstention is not None
-    assert found.unknown_test is not None
-    assert found.abstention.confidence is not None
+    confidence = found.abstention and found.abstention.confidence
+    assert confidence is not None
     for each in found:
-        named = each.probability >= found.abstention.confidence and not each.unknown
-        assert (each.name is not None) == named
+        assert (each.name is not None) == (each.probability >= confidence and not each.unknown)
     assert sum(found.unknown) <= 0.3 * len(known)
     assert sum(trained.predict(strange, unknown=0.1).unknown) > 0.8 * len(strange)
     assert None not in trained.predict(strange).names
@@ -225,12 +216,9 @@ def test_a_learner_of_features_finds_unknown_samples(on_features: Learner) -> No
     found = on_features.evaluate(inputs, names, abstain=0.8, unknown=0.1)
     assert found.unknown_classes == {"yak": 50, "zebra": 50}
     assert found.samples == 200
-    assert found.auroc is not None
-    assert found.auroc > 0.95
-    assert found.detected is not None
-    assert found.detected > 80
-    assert found.false_alarms is not None
-    assert found.false_alarms < 25
+    assert (found.auroc or 0) > 0.95
+    assert (found.detected or 0) > 80
+    assert (found.false_alarms or 100) < 25
     assert "not counted: 100 samples of 2 classes that the learner does not know" in str(found)
 
 
@@ -283,16 +271,6 @@ def test_a_small_confusion_matrix_is_printed_and_of_a_large_one_the_worst() -> N
     )
 
 
-def test_predictions_have_short_reprs() -> None:
-    top = (("<b>", 0.75),)
-    each = (Prediction("<b>", 0.75, top), Prediction(None, 0.75, top, "a.png", unknown=True))
-    found = Predictions(each)
-    assert repr(found) == "<Predictions of 2 samples: 1 <b>, 1 unknown>"
-    assert str(found).splitlines() == ["0: <b> 75.0 %", "a.png: unknown (<b> 75.0 %)"]
-    assert [each["unknown"] for each in json.loads(found.to_json())["predictions"]] == [False, True]
-    assert len(repr(Predictions(each * 500))) < 100
-
-
 def test_classes_weigh_the_same_when_abstaining() -> None:
     scores = torch.tensor([[4.0, 0.0]] * 90 + [[3.0, 0.0]] * 90 + [[0.0, 5.0]] * 20)
     truth = torch.tensor([0] * 90 + [1] * 90 + [1] * 20)
@@ -309,5 +287,13 @@ def test_predictions_are_tables(tmp_path: Path) -> None:
     assert len(lines) == 3
     assert (tmp_path / "found.csv").read_text() == found.to_csv()
     assert found.to_dicts()[0]["top"] == found[0].top
-    assert '"name": "' in found.to_json()
     assert found[:1].each == (found[0],)
+
+
+def test_predictions_have_short_texts() -> None:
+    top = (("<b>", 0.75),)
+    each = (Prediction("<b>", 0.75, top), Prediction(None, 0.75, top, "a.png", unknown=True))
+    found = Predictions(each)
+    assert repr(found) == "<Predictions of 2 samples: 1 <b>, 1 unknown>"
+    assert str(found).splitlines() == ["0: <b> 75.0 %", "a.png: unknown (<b> 75.0 %)"]
+    assert [each["unknown"] for each in json.loads(found.to_json())["predictions"]] == [False, True]

@@ -11,10 +11,8 @@ from tests.learner.samples import blobs, create, taught
 def test_reprs_are_short_and_tables_are_escaped(tmp_path: Path) -> None:
     learner = taught(tmp_path / "a", ["ant", "<b>bee</b>"], ["cat"])
     assert repr(learner) == f"<Learner '{tmp_path / 'a'}': 3 classes in 2 visits, mlp, er>"
-    visit, predicted = learner.history[1], learner.predict(blobs(["ant"])[0])
+    visit = learner.history[1]
     assert repr(visit).startswith("<Visit 2 visit-1: learnt 1 new class (cat)")
-    assert repr(predicted).startswith("<Predictions of 30 samples: ")
-    assert len(repr(predicted)) < 200
     for shown in (learner, visit, learner.show(), learner.evaluate(*blobs(["ant"]))):
         page = shown._repr_html_()
         assert page.startswith("<pre>")
@@ -24,7 +22,6 @@ def test_reprs_are_short_and_tables_are_escaped(tmp_path: Path) -> None:
 
 def test_a_summary_counts_what_was_seen_and_is_kept(tmp_path: Path) -> None:
     learner = create(tmp_path / "a")
-    assert learner.show().classes == ()
     assert "0 classes in 0 visits" in str(learner.show())
     learner.learn(*blobs(["ant", "bee"]), name="first")
     learner.learn(*blobs(["bee", "cat"], seed=1), name="second")

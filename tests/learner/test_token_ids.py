@@ -65,15 +65,6 @@ def test_token_ids_are_learnt_in_two_visits_and_exported(tmp_path: Path) -> None
     assert predicted.probabilities[:5] == pytest.approx(given.max(1).values.tolist())
 
 
-def test_an_encoder_of_one_s_own_takes_token_ids(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    encoder = nn.Sequential(nn.Embedding(VOCABULARY, 16), nn.Flatten())
-    learner = Learner.create(tmp_path / "a", encoder=encoder, epochs=10)
-    inputs, labels = sentences([0, 1])
-    learner.learn(inputs, labels, name="first")
-    assert learner.evaluate(*sentences([0, 1], seed=1)).accuracy > 80
-
-
 def test_integers_without_a_net_for_them_are_refused(tmp_path: Path) -> None:
     inputs, labels = sentences([0, 1])
     learner = Learner.create(tmp_path / "a")

@@ -54,12 +54,16 @@ def after(tmp_path_factory: pytest.TempPathFactory, before: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def path(tmp_path: Path, before: Path) -> Path:
+    """A learner that a test may change."""
+    return Path(shutil.copytree(before, tmp_path / "a"))
+
+
 @pytest.mark.parametrize("steps", [1, 6, 13])
 def test_an_interrupted_visit_continues_and_ends_with_the_same_bits(
-    tmp_path: Path, before: Path, after: Path, steps: int
+    path: Path, before: Path, after: Path, steps: int
 ) -> None:
-    path = tmp_path / "a"
-    shutil.copytree(before, path)
     learner = Learner.open(path)
     interrupted(learner, FOURTH, steps, name="fourth")
     assert bits(path) == bits(before)
@@ -73,11 +77,7 @@ def test_an_interrupted_visit_continues_and_ends_with_the_same_bits(
     assert not (path / "visit").exists()
 
 
-def test_an_unfinished_visit_is_not_mixed_with_another(
-    tmp_path: Path, before: Path, after: Path
-) -> None:
-    path = tmp_path / "a"
-    shutil.copytree(before, path)
+def test_an_unfinished_visit_is_not_mixed_with_another(path: Path, after: Path) -> None:
     learner = Learner.open(path)
     interrupted(learner, ["emu"], name="first try", seed=0)
     for inputs, labels, name in (
@@ -91,11 +91,7 @@ def test_an_unfinished_visit_is_not_mixed_with_another(
     assert bits(path) == bits(after)
 
 
-def test_ctrl_c_waits_for_the_end_of_a_step_and_saves(
-    tmp_path: Path, before: Path, after: Path
-) -> None:
-    path = tmp_path / "a"
-    shutil.copytree(before, path)
+def test_ctrl_c_waits_for_the_end_of_a_step_and_saves(path: Path, after: Path) -> None:
 
     def interrupt(progress: Progress) -> None:
         if progress.step == 4:
@@ -228,9 +224,7 @@ def test_changes_killed_at_random_moments_end_with_the_same_bits(
         shutil.rmtree(path)
 
 
-def test_leftovers_of_a_dead_process_are_removed(tmp_path: Path, before: Path) -> None:
-    path = tmp_path / "a"
-    shutil.copytree(before, path)
+def test_leftovers_of_a_dead_process_are_removed(path: Path) -> None:
     (path / "state-000099.safetensors").write_bytes(b"half")
     (path / "visit").mkdir()
     (path / "visit" / "inputs.npy").write_bytes(b"half")
@@ -239,9 +233,7 @@ def test_leftovers_of_a_dead_process_are_removed(tmp_path: Path, before: Path) -
     assert not (path / "visit").exists()
 
 
-def test_every_damaged_byte_is_found(tmp_path: Path, before: Path) -> None:
-    path = tmp_path / "a"
-    shutil.copytree(before, path)
+def test_every_damaged_byte_is_found(path: Path, before: Path) -> None:
     names = [MANIFEST, *(note.name for note in read_manifest(path).own_files)]
     source = random.Random(0)
     for name in names:
@@ -260,9 +252,7 @@ def test_every_damaged_byte_is_found(tmp_path: Path, before: Path) -> None:
     assert bits(path) == bits(before)
 
 
-def test_a_newer_version_s_learner_is_left_alone(tmp_path: Path, before: Path) -> None:
-    path = tmp_path / "a"
-    shutil.copytree(before, path)
+def test_a_newer_version_s_learner_is_left_alone(path: Path) -> None:
     text = (path / MANIFEST).read_text().replace('"format": 5', '"format": 6', 1)
     (path / MANIFEST).write_text(text)
     with pytest.raises(LearnerError, match=r"newer remask \(format 6.*Update"):

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 
-from remask import files
 from remask.data.benchmark import load_benchmark
 from remask.data.dataset import Dataset, fetch, is_complete, load, where
 from remask.data.registry import DATASETS
@@ -71,27 +70,6 @@ def test_the_arrays_are_mapped_and_writing_to_them_does_not_change_the_files(
     mapped[:] = 0
     assert contents(cache) == before
     assert load(toy_dataset())["train_images"].any()
-
-
-@pytest.mark.parametrize("stop", [KeyboardInterrupt(), OSError(28, "No space left on device")])
-def test_a_preparation_that_stops_before_its_manifest_does_not_count(
-    unpacked: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, stop: BaseException
-) -> None:
-    write = files.write_atomically
-
-    def stopped(path: Path, data: object) -> None:
-        if path.name == "manifest.json":
-            raise files.DurabilityError(stop) if isinstance(stop, OSError) else stop
-        write(path, data)  # type: ignore[arg-type]
-
-    with monkeypatch.context() as patch:
-        patch.setattr(files, "write_atomically", stopped)
-        with pytest.raises((KeyboardInterrupt, DataError)):
-            load_benchmark("split-cifar10", data=unpacked)
-    assert states(toy_dataset()) == ["missing"]
-    with pytest.raises(DataError, match="no sources"):
-        load_benchmark("split-cifar10")
-    assert len(load_benchmark("split-cifar10", data=unpacked).train_labels) == 50
 
 
 SLOW_PREPARATION = """

@@ -172,17 +172,6 @@ def test_a_pickle_with_another_checksum_is_not_read(
     assert contents(cache) == {}
 
 
-@pytest.mark.parametrize("name", ["cifar-10-binary.tar.gz", "cifar-10-python.tar.gz"])
-@pytest.mark.parametrize("body", [TARBALL[:-1] + b"?", b""], ids=["changed", "empty"])
-def test_an_archive_that_is_not_the_published_one_is_refused(
-    tmp_path: Path, cache: Path, name: str, body: bytes
-) -> None:
-    (tmp_path / name).write_bytes(body)
-    with pytest.raises(DataError, match=f"found {len(body)} bytes, md5 {md5(body)}"):
-        load_benchmark("split-cifar10", data=tmp_path / name)
-    assert contents(cache) == {}
-
-
 def test_without_pillow_nothing_is_prepared_from_photographs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
