@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,6 +83,24 @@ def start(*args: str, store: Path) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def run_process(
+    *command: str | Path,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> "subprocess.CompletedProcess[str]":
+    """Run a process that must exit with 0."""
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
+    return done
 
 
 @contextmanager

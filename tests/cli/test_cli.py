@@ -117,9 +117,7 @@ def test_an_invalid_config_file_is_refused(
     assert expected in remask.refusal("run", "--config", str(tmp_path / "run.toml"))
 
 
-def test_results_are_listed_shown_and_exported_by_filters(
-    stored: CommandLine, tmp_path: Path
-) -> None:
+def test_filters_choose_what_is_listed_and_exported(stored: CommandLine, tmp_path: Path) -> None:
     chosen = stored.records()[0].config_hash[:12]
     (line,) = stored("results", "list", "--trials", "--hash", f"ffff,{chosen}").out.splitlines()
     assert line.startswith(chosen)
@@ -176,9 +174,7 @@ def test_an_output_can_be_a_pipe(
     assert pipe.is_fifo()
 
 
-def test_a_folder_as_an_output_is_refused_before_anything_is_trained(
-    remask: CommandLine, tmp_path: Path
-) -> None:
+def test_a_folder_as_output_is_refused_before_training(remask: CommandLine, tmp_path: Path) -> None:
     message = remask.refusal("run", *QUICK, "--output", str(tmp_path))
     assert f"cannot write {tmp_path}: it is a folder" in message
     assert remask("results", "list").out.strip() == "No trial matches."

@@ -52,9 +52,7 @@ def _stopped_run(remask: CommandLine, checkpoints: int) -> tuple[Run, list[Path]
     return run, sorted(folder.iterdir())
 
 
-def test_a_healthy_installation_is_reported_and_nothing_is_changed(
-    healthy: CommandLine, tmp_path: Path
-) -> None:
+def test_a_healthy_installation_is_not_changed(healthy: CommandLine, tmp_path: Path) -> None:
     before = sorted(path.name for path in tmp_path.iterdir())
     answer = healthy.succeed("doctor")
     for subject in ("versions", "devices", "threads", "disk", "data", "store", "extras"):
@@ -71,9 +69,7 @@ def test_a_missing_store_is_not_wrong_and_is_not_created(remask: CommandLine) ->
     assert not remask.store.exists()
 
 
-def test_damaged_trials_and_data_are_named_with_what_to_do(
-    healthy: CommandLine, tmp_path: Path
-) -> None:
+def test_damage_is_named_with_what_to_do(healthy: CommandLine, tmp_path: Path) -> None:
     with sqlite3.connect(healthy.store) as connection:
         connection.execute("UPDATE trials SET details = '[]'")
     connection.close()
@@ -96,9 +92,7 @@ def test_a_stopped_run_can_be_resumed_and_one_at_work_is_named(healthy: CommandL
     assert f"{run.name} is run by another call in this process" in working["text"]
 
 
-def test_broken_checkpoints_are_found_and_a_whole_one_beside_them_is_enough(
-    healthy: CommandLine,
-) -> None:
+def test_broken_checkpoints_are_found_and_one_whole_is_enough(healthy: CommandLine) -> None:
     _, (older, newer) = _stopped_run(healthy, checkpoints=2)
     assert "checkpoints" not in _symptoms(healthy, code=0)
     data = bytearray(newer.read_bytes())
@@ -113,9 +107,7 @@ def test_broken_checkpoints_are_found_and_a_whole_one_beside_them_is_enough(
     assert f"remove {older}" in both[0]["remedy"]
 
 
-def test_every_extra_that_users_can_install_is_looked_for(
-    healthy: CommandLine, repository: Path
-) -> None:
+def test_every_extra_for_users_is_looked_for(healthy: CommandLine, repository: Path) -> None:
     project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"].keys() - {"dev", "docs", "integrations", "test"}
     (symptom,) = _symptoms(healthy, code=0)["extras"]

@@ -89,7 +89,6 @@ def test_a_dry_run_prints_what_would_run_and_creates_nothing(
     assert (whole["trials"], whole["stored"], whole["to_run"]) == (3, 2, 1)
     again = remask("run", *asked, "--again", "--dry-run", "--json", "--trials", "2")
     assert _parsed(again)["to_run"] == 2
-    assert "buffer" in remask.refusal("run", "--method", "gem", "--buffer", "4", "--dry-run")
     assert remask.store.read_bytes() == before
 
 

@@ -1,9 +1,7 @@
 """The recipes for other people's loops run as they stand, and the mask helps in each of them."""
 
 import importlib
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,9 +13,11 @@ from PIL import Image
 from torch import nn
 
 from remask import Learner, ReplayMemory
+from tests.command_line import run_process
 from tests.repository import ROOT
 
 EXAMPLES = ROOT / "examples"
+_PATH = {"PYTHONPATH": str(EXAMPLES)}
 PAGE = (ROOT / "docs" / "recipes.md").read_text("utf-8")
 _SAID = re.compile(r"^(with\S*) the mask: (\d+\.\d)% of old classes, (\d+\.\d)% of all$", re.M)
 _HELPS = 3.0
@@ -25,16 +25,7 @@ _HELPS = 3.0
 
 
 def _run(folder: Path, *command: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *command],
-        cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(EXAMPLES)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run_process(sys.executable, *command, folder=folder, environment=_PATH).stdout
 
 
 @pytest.mark.parametrize(
@@ -86,9 +77,7 @@ def _small_encoder() -> nn.Module:
 
 
 @pytest.mark.integrations
-def test_an_onnx_file_with_its_encoder_runs_without_torch(
-    learner: Learner, photos: Path, tmp_path: Path
-) -> None:
+def test_an_onnx_file_runs_without_torch(learner: Learner, photos: Path, tmp_path: Path) -> None:
     learner.export(tmp_path / "colours.onnx", "onnx")
     files = sorted(map(str, photos.glob("*/*")))[::5]
     script = f"""
@@ -158,7 +147,7 @@ def _undented(text: str) -> str:
     return "\n".join(line.strip() for line in text.splitlines() if line.strip())
 
 
-def test_the_memory_by_itself_works_as_the_page_shows(
+def test_the_memory_works_as_the_page_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,8 +1,6 @@
 """What a command imports: torch takes seconds, and numpy or all settings a tenth of one each."""
 
 import inspect
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +8,7 @@ import pytest
 
 from remask.cli.app import COMMANDS, load
 from remask.store import Store
+from tests.command_line import run_process
 from tests.store.store_samples import make_config, make_record
 
 _SCRIPT = """
@@ -41,15 +40,19 @@ def test_a_command_imports_only_what_it_needs(
 ) -> None:
     with Store(tmp_path / "results.db") as store:
         store.add(make_record(make_config(method="derpp", mask=-1.0)))
-    found = subprocess.run(
-        [sys.executable, "-c", _SCRIPT.format(heavy=_HEAVY), *command.split()],
-        env={**os.environ, "REMASK_STORE": str(tmp_path / "results.db"), "COLUMNS": "160"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    script = _SCRIPT.format(heavy=_HEAVY)
+    environment = {"REMASK_STORE": str(tmp_path / "results.db"), "COLUMNS": "160"}
+    found = run_process(sys.executable, "-c", script, *command.split(), environment=environment)
     assert printed in found.stdout
     assert found.stderr.strip() == needed
+
+
+@pytest.mark.processes
+def test_zsh_is_answered_without_torch() -> None:
+    asked = {"_REMASK_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "remask run --method si"}
+    found = run_process(sys.executable, "-c", _SCRIPT.format(heavy=("torch",)), environment=asked)
+    assert '"si":"penalises changes' in found.stdout
+    assert found.stderr.strip() == ""
 
 
 @pytest.mark.processes
@@ -60,8 +63,7 @@ def test_remask_and_the_options_of_a_run_are_imported_without_torch_and_numpy() 
         "remask.Store\n"
         "print('torch' in sys.modules)"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.split() == ["[]", "False"]
+    assert run_process(sys.executable, "-c", code).stdout.split() == ["[]", "False"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -70,9 +70,7 @@ def test_a_task_that_does_not_exist_is_an_error(task: int) -> None:
         ({"scale": float("nan")}, "scale must be a number above zero"),
     ],
 )
-def test_wrong_data_is_refused_when_the_benchmark_is_made(
-    changes: dict[str, Any], message: str
-) -> None:
+def test_a_benchmark_of_wrong_data_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         small_benchmark(**changes)
 

@@ -62,9 +62,7 @@ def test_float_images_are_standardised_cropped_and_mirrored_as_bytes_are(
             assert same(tensor, stacks[1].state()[name]), name
 
 
-def test_a_checkpoint_of_bytes_is_not_taken_for_one_of_floats(
-    config: MakeConfig, tiny: Benchmark
-) -> None:
+def test_a_checkpoint_of_bytes_does_not_fit_floats(config: MakeConfig, tiny: Benchmark) -> None:
     stack = TrialStack([config()], tiny, build_net=small_mlp)
     floats = TrialStack([config()], as_floats(tiny), build_net=small_mlp)
     with pytest.raises(ValueError, match=r"memory/inputs is torch\.uint8 .* is torch\.float32"):

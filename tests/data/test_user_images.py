@@ -7,7 +7,6 @@ import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -166,24 +165,12 @@ def test_images_are_cropped_and_not_squashed(tmp_path: Path, size: tuple[int, in
     assert np.array_equal(sample, np.asarray(expected))
 
 
-def test_a_large_jpeg_is_decoded_at_a_fraction_of_its_size(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_jpeg_looks_as_if_it_was_decoded_at_full_size(tmp_path: Path) -> None:
     image = Image.fromarray(photograph(1040, 1120))
     exif = Image.Exif()
     exif[ORIENTATION] = 6
     image.save(tmp_path / "a.jpg", quality=95, exif=exif)
-    decoded: list[tuple[int, int]] = []
-    load = Image.Image.load
-
-    def noting(self: Image.Image) -> Any:
-        decoded.append(self.size)
-        return load(self)
-
-    monkeypatch.setattr(Image.Image, "load", noting)
     sample = read_one(tmp_path / "a.jpg", InputFormat(shape=(3, 64, 64), dtype="uint8"))
-    assert decoded[0] == (140, 130)  # an eighth
-    monkeypatch.undo()
     whole = ImageOps.exif_transpose(Image.open(tmp_path / "a.jpg"))
     expected = np.asarray(ImageOps.fit(whole, (64, 64), Image.Resampling.BILINEAR))
     assert np.abs(channels_last(sample).astype(int) - expected).mean() < 1
@@ -234,9 +221,7 @@ UNREADABLE: dict[str, tuple[Callable[[Path], object], str]] = {
 @pytest.mark.parametrize("place", ["first", "last"])
 @pytest.mark.parametrize("kind", UNREADABLE)
 @pytest.mark.filterwarnings("default")  # as for users, whom a warning does not stop
-def test_unreadable_files_are_refused_or_skipped_wherever_they_are(
-    tmp_path: Path, kind: str, place: str
-) -> None:
+def test_unreadable_files_are_refused_or_skipped(tmp_path: Path, kind: str, place: str) -> None:
     write, reason = UNREADABLE[kind]
     names = ["0.png", "1.png", "2.png"]
     bad = names[0 if place == "first" else -1]
@@ -293,9 +278,7 @@ HEIC = b"\x00\x00\x00\x18ftypheic\x00\x00\x00\x00mif1heic" + bytes(64)
 AVIF = HEIC.replace(b"heic", b"avif")
 
 
-def test_heic_and_avif_without_a_decoder_say_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_heic_and_avif_may_need_a_decoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
     (tmp_path / "a.heic").write_bytes(HEIC)
     with pytest.raises(DataError, match="a HEIC image: convert it to JPEG, or run `pip install pi"):
@@ -304,13 +287,6 @@ def test_heic_and_avif_without_a_decoder_say_what_to_do(
     (tmp_path / "a.avif").write_bytes(AVIF)
     with pytest.raises(DataError, match="an AVIF image: convert it to JPEG, or run `pip"):
         read_one(tmp_path / "a.avif")
-
-
-def test_damaged_exif_data_do_not_matter(tmp_path: Path) -> None:
-    buffer = io.BytesIO()
-    Image.fromarray(photograph()).save(buffer, format="JPEG", exif=b"Exif\0\0II*\0\xff\xff\xff\x7f")
-    (tmp_path / "a.jpg").write_bytes(buffer.getvalue())
-    assert read_one(tmp_path / "a.jpg").shape == (3, 48, 64)
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF"])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from torch.utils.data import Dataset
 
-from remask.data.readers import InputFormat, SampleReader, sample_bytes
+from remask.data.readers import InputFormat, SampleReader
 from remask.data.texts import TextFile
 from remask.data.user_data import read
 from remask.errors import DataError
@@ -110,16 +110,13 @@ def test_a_field_may_be_large(tmp_path: Path) -> None:
         ("a.csv", b"text,kind\na,x\n", r"a\.csv has no column 't'; it has 'text', 'kind'"),
         ("a.csv", b"t;l\na;x\n", r"has no column 't'; it has 't;l'\. Separate columns by commas"),
         ("a.csv", b"t,l,t\na,x,b\n", "has 2 columns 't': rename all but one"),
-        ("a.csv", b"", "has no column 't'; it has none"),
         ("a.csv", b"t,l\n", "it has no rows"),
         ("a.csv", b"t,l\na,x\nb\n", "line 3: 1 fields, but the header has 2"),
         ("a.csv", b't,l\na,x\n"b,x\n', "after line 2: unexpected end of data"),
         ("a.csv", b"t,l\na,x\n ,x\n", r"1 of 2 texts cannot be read:\n.*a\.csv:3: the text is emp"),
-        ("a.csv", b"t,l\na,x\nb,\n", r"a\.csv:3: the label is empty"),
         ("a.csv", b"t,l\na,x\nb,\x07\n", r"a\.csv:3: the name of a class must have"),
         ("a.jsonl", b'{"t": "a"', r"line 1: not JSON"),
         ("a.jsonl", b"[" * 100_000, r"line 1: not JSON"),
-        ("a.jsonl", b'"a"', "line 1: expected an object"),
         ("a.jsonl", b'{"t": "a", "l": "x"}\n{"t": "b"}\n', "line 2: has no column 'l'; it has 't'"),
         ("a.jsonl", b'{"t": 5, "l": "x"}\n', r"a\.jsonl:1: not a text but int"),
         ("a.jsonl", b'{"t": "a", "l": 0.5}\n', r"a\.jsonl:1: a label must be a class's name or"),
@@ -156,12 +153,3 @@ def test_a_file_without_columns_says_how_to_name_them(tmp_path: Path) -> None:
         read(path, labelled=True)
     with pytest.raises(DataError, match=r"name the column of .* that has the classes"):
         read(TextFile(path, "t"), labelled=True)
-
-
-def test_the_bytes_of_texts_depend_on_where_each_one_ends() -> None:
-    def joined(texts: list[str]) -> bytes:
-        return b"".join(map(sample_bytes, texts))
-
-    assert joined(["ab", "c"]) == joined(["ab", "c"])
-    assert joined(["ab", "c"]) != joined(["a", "bc"])
-    assert joined(["abc"]) != joined(["abc", ""])

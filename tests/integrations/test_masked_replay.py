@@ -1,7 +1,5 @@
 """The hooks that the callbacks share, in a plain loop, and the callbacks in their frameworks."""
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from torch import Tensor, nn
 
 from remask import ReplayMemory, masked_cross_entropy
 from remask.integrations import ReplayHooks
+from tests.command_line import run_process
 from tests.repository import ROOT
 
 
@@ -109,12 +108,6 @@ for drawn, other in zip(memory.draw(10)[:2], again.draw(10)[:2], strict=True):
     assert torch.equal(drawn, other)
 print("the same")
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "examples")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout.endswith("the same\n"), done.stderr
+    path = {"PYTHONPATH": str(ROOT / "examples")}
+    done = run_process(sys.executable, "-c", script, folder=tmp_path, environment=path)
+    assert done.stdout.endswith("the same\n")

@@ -65,9 +65,7 @@ def _images(count: int) -> Tensor:
 
 
 @pytest.mark.thorough
-def test_torch_export_takes_batches_of_any_size_from_bytes_to_probabilities(
-    net: nn.Module, tmp_path: Path
-) -> None:
+def test_torch_export_takes_bytes_in_batches_of_any_size(net: nn.Module, tmp_path: Path) -> None:
     exported = _export(net, tmp_path / "net.pt2", "torch-export")
     notes = {"remask.json": ""}
     loaded = torch.export.load(exported.path, extra_files=notes)

@@ -30,9 +30,7 @@ from tests.learner.samples import (
         ),
     ],
 )
-def test_the_samples_of_a_forgotten_class_are_in_no_file(
-    tmp_path: Path, method: str, retrain: bool
-) -> None:
+def test_forgotten_samples_are_in_no_file(tmp_path: Path, method: str, retrain: bool) -> None:
     path, others = tmp_path / "a", ["ant", "cat", "dog", "eel"]
     learner = taught(path, *VISITS, method=method, memory=80, epochs=8)
     assert files_with(path, samples_of("bee"))
@@ -55,9 +53,7 @@ def test_the_samples_of_a_forgotten_class_are_in_no_file(
     assert learner.evaluate(*blobs(["fox", "bee"], seed=51)).accuracy > 60
 
 
-def test_the_output_of_a_forgotten_class_is_zero_and_the_others_are_unchanged(
-    tmp_path: Path,
-) -> None:
+def test_the_output_of_a_forgotten_class_is_zero_and_others_are_unchanged(tmp_path: Path) -> None:
     learner = taught(tmp_path / "a", *VISITS, method="er_ema")
     output = learner.classes.index("cat")
     kept = [column for column in range(5) if column != output]

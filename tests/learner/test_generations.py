@@ -126,9 +126,7 @@ def test_a_renamed_class_has_its_name_everywhere_and_predictions_stay(tmp_path: 
 
 
 @pytest.mark.parametrize("method", ["er_ema", pytest.param("derpp", marks=pytest.mark.slow)])
-def test_probabilities_of_merged_classes_add_up_and_learning_continues(
-    tmp_path: Path, method: str
-) -> None:
+def test_probabilities_of_merged_classes_add_up(tmp_path: Path, method: str) -> None:
     path = tmp_path / "a"
     learner = taught(path, *VISITS, method=method, memory=80, epochs=8)
     inputs = blobs(["ant", "bee", "cat", "dog", "eel"], seed=9)[0]

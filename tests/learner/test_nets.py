@@ -35,9 +35,7 @@ def net_function(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(input_shape)), num_classes))
 
 
-def test_a_module_learns_from_its_own_weights_and_needs_its_code_to_be_opened(
-    tmp_path: Path,
-) -> None:
+def test_a_module_learns_from_its_own_weights_and_needs_its_code(tmp_path: Path) -> None:
     net = Small()
     kernels = net.state_dict()["body.0.weight"].clone()
     create(tmp_path / "a", net=net, lr=0.05, epochs=6)
@@ -86,7 +84,7 @@ def test_an_encoder_of_one_s_own_gets_a_head(tmp_path: Path, method: str) -> Non
         Learner.open(tmp_path / "a", encoder=nn.Sequential(Small().body, nn.Flatten()))
 
 
-def test_a_function_is_imported_only_if_it_is_named_again(
+def test_a_function_is_imported_if_named_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -28,9 +28,7 @@ def honest(count: int, seed: int, classes: int = 5) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("wanted", [0.7, 0.9])
-def test_the_wanted_accuracy_is_reached_on_new_samples_at_the_stated_coverage(
-    wanted: float,
-) -> None:
+def test_the_wanted_accuracy_is_reached_at_the_stated_coverage(wanted: float) -> None:
     found = find_abstention(*honest(4000, seed=0), wanted)
     assert found.confidence is not None
     scores, truth = honest(20_000, seed=1)
@@ -199,7 +197,7 @@ def test_a_trained_net_abstains_and_finds_unknown_samples(trained: Learner) -> N
     known = blobs(NAMES, seed=9)[0]
     strange = blobs(["zebra", "yak", "x"], seed=9)[0]
     found = trained.predict(known, abstain=0.9, unknown=0.1)
-    confidence = found.abstention and found.abstention.confidence
+    confidence = found.abstention.confidence if found.abstention else None
     assert confidence is not None
     for each in found:
         assert (each.name is not None) == (each.probability >= confidence and not each.unknown)

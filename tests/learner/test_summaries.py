@@ -34,9 +34,7 @@ def test_a_summary_counts_what_was_seen_and_is_kept(tmp_path: Path) -> None:
     assert found.disk["samples"] == sum(p.stat().st_size for p in (tmp_path / "a").glob("sam*"))
 
 
-def test_a_visit_that_hurts_one_class_and_helps_another_does_not_lose_nothing(
-    tmp_path: Path,
-) -> None:
+def test_the_summary_of_a_visit_names_the_class_that_lost_most(tmp_path: Path) -> None:
     visit = taught(tmp_path / "a", ["ant", "bee"], ["cat"]).history[1]
 
     def changed(**changes: object) -> Visit:

@@ -157,9 +157,7 @@ def test_every_figure_is_written_as_svg_and_png_and_the_same_the_second_time(
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-def test_without_matplotlib_the_message_names_the_package(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_matplotlib_it_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.style", None)
     with pytest.raises(MissingPackageError, match="need matplotlib: pip install matplotlib"):
         write_figures(_contrast(), tmp_path)
@@ -264,34 +262,6 @@ def test_a_sweep_shows_published_figures() -> None:
     )
 
 
-@pytest.mark.usefixtures("unrendered")
-def test_a_sweep_has_at_least_three_masks(
-    tmp_path: Path,
-) -> None:
-    names = [path.name for path in write_figures(_sweep((_INF, -1.0)), tmp_path)]
-    assert names == [f"split-digits-stability-plasticity.{kind}" for kind in ("svg", "png")]
-    (panel,) = _described("mask-sweep", _sweep((-10.0, -2.0, 0.0))).panels
-    assert [len(mark.x) for mark in panel.marks] == [3]
-
-
-def test_stability_and_plasticity_are_the_metrics_with_their_spread() -> None:
-    cells = _contrast()
-    (panel,) = _described("stability-plasticity", cells).panels
-    for cell, mark in zip(cells, panel.marks, strict=True):
-        fallen, learnt = cell.spreads["class_il_F_T"], cell.spreads["class_il_plasticity"]
-        assert (*mark.x, *mark.y) == pytest.approx((100 - fallen.mean, learnt.mean))
-        assert (*mark.x_std, *mark.std) == pytest.approx((fallen.std, learnt.std))
-
-
-def test_points_of_equal_accuracy_lie_on_the_guide_of_that_accuracy() -> None:
-    (panel,) = _described("stability-plasticity", _contrast()).panels
-    name, *ends = panel.guides[1]
-    assert name == "ends at 90 %"
-    stability = 100 - 8.0  # two tasks: the first loses 8 points, so 4 on average
-    x0, y0, x1, y1 = ends
-    assert y0 + (y1 - y0) * (stability - x0) / (x1 - x0) == pytest.approx(94)
-
-
 def test_a_system_has_one_look_in_all_figures_and_the_paper_s_have_the_first() -> None:
     cells = [*_sweep(), *_contrast()]
     looks = Systems(cells).looks
@@ -321,12 +291,9 @@ def test_nothing_that_is_written_is_cut_off() -> None:
                 assert all(text.get_window_extent().width < 0.9 * side for text in axes.texts)
 
 
-def test_the_summary_has_the_numbers_of_trials() -> None:
-    cells = summarise([*_trials(40, mask=None), *_trials(50, seeds=3, mask=_INF)])
-    assert "2 to 3 trials" in _described("stability-plasticity", cells).summary
-
-
 def test_one_trial_has_no_spread() -> None:
+    cells = summarise([*_trials(40, seeds=1, mask=None), *_trials(50, seeds=3, mask=_INF)])
+    assert "1 to 3 trials" in _described("stability-plasticity", cells).summary
     cells = summarise([*_trials(40, seeds=1, mask=None), *_trials(50, seeds=1, mask=_INF)])
     figure = _described("accuracy-over-tasks", cells)
     assert figure.summary == "split-digits, buffer 200: Class-IL, mean over 1 trial"
@@ -334,7 +301,7 @@ def test_one_trial_has_no_spread() -> None:
     assert not any("±" in text for text in _texts(draw(figure)))
 
 
-def test_other_settings_have_a_row_of_their_own_with_a_title() -> None:
+def test_other_settings_and_buffers_have_a_row_of_their_own_with_a_title() -> None:
     levels = ((0.1, 20), (0.2, 70))
     masked = [(lr, level, mask) for lr, level in levels for mask in (None, _INF)]
     cells = summarise(r for lr, level, mask in masked for r in _trials(level, mask=mask, lr=lr))
@@ -345,14 +312,8 @@ def test_other_settings_have_a_row_of_their_own_with_a_title() -> None:
     assert [panel.row for panel in right] == [0, 1]
     assert [_heights(panel)["ER"][0] for panel in right] == pytest.approx([22, 72])
     assert {*titles} <= {*_texts(draw(figure, titles))}
-
-
-def test_a_plot_has_a_row_for_each_buffer() -> None:
-    cells = [*_contrast(buffer=20), *_contrast(buffer=500)]
-    drawing = plot(cells, "confidence")
-    assert drawing is not None
-    assert {"split-digits, buffer 20", "split-digits, buffer 500"} <= set(_texts(drawing))
-    assert len(drawing.axes) == 4
+    drawing = plot([*_contrast(buffer=20), *_contrast(buffer=500)], "confidence")
+    assert {"split-digits, buffer 20", "split-digits, buffer 500"} <= {*_texts(drawing)}
 
 
 def test_results_plot_what_the_page_describes() -> None:
@@ -376,9 +337,9 @@ def test_a_plot_of_nothing_is_none_and_an_unknown_one_is_refused_with_the_neares
 
 
 @pytest.mark.usefixtures("unrendered")
-def test_a_sweep_has_at_most_three_panels_in_a_row_and_a_file_name_without_a_colon(
-    tmp_path: Path,
-) -> None:
+def test_a_sweep_has_three_masks_or_more_and_at_most_three_panels_in_a_row(tmp_path: Path) -> None:
+    names = [path.stem for path in write_figures(_sweep((_INF, -1.0)), tmp_path)]
+    assert set(names) == {"split-digits-stability-plasticity"}
     buffers = (200, 300, 400, 500)
     cells = [c for b in buffers for c in _sweep((_INF, -2.0, 0.0), buffer=b, benchmark="my:digits")]
     names = [path.stem for path in write_figures(cells, tmp_path) if path.suffix == ".svg"]
@@ -485,14 +446,6 @@ def test_old_tasks_are_drawn_from_just_before_each_switch() -> None:
     assert [mark.x for mark in panel.marks] == [(0, 1, 2)] * 2 + [(3, 4, 5)] * 2
 
 
-def test_cells_measured_at_other_steps_have_a_panel_of_their_own() -> None:
-    later = {**curve_with_drop(2, 90.0, 5.0), "steps": [3, 50, 53, 100]}
-    own = make_record(make_config(mask=-1.0, evaluate_every=3), curve=later)
-    other = make_record(make_config(evaluate_every=5))
-    panels = _described("accuracy-within-tasks", summarise([own, other])).panels
-    assert [len(panel.marks) for panel in panels] == [1, 1]
-
-
 def test_figures_without_data_are_omitted() -> None:
     cells = _contrast()
     keys = {figure["key"] for figure in page_figures(cells, Systems(cells))}
@@ -540,7 +493,7 @@ def test_a_confusion_matrix_is_the_mean_share_of_predictions_in_the_order_of_lea
     assert plot(summarise(records), "confusion") is not None
 
 
-def test_the_confusion_matrix_of_trials_with_different_tasks_is_of_tasks() -> None:
+def test_the_confusion_matrix_of_different_tasks_or_many_classes_is_of_tasks() -> None:
     counts = [[8, 0, 2, 0], [0, 10, 0, 0], [0, 0, 10, 0], [0, 0, 0, 10]]
     records = [
         make_record(
@@ -552,16 +505,10 @@ def test_the_confusion_matrix_of_trials_with_different_tasks_is_of_tasks() -> No
     (panel,) = _described("confusion", [cell]).panels
     assert panel.x.places == ("task 1", "task 2")
     assert panel.marks[0].values == pytest.approx((95.0, 5.0, 5.0, 95.0))
-
-
-def test_the_confusion_matrix_of_many_classes_is_of_tasks() -> None:
-    classes = 22
-    confusion = [[int(a == b) for a in range(classes)] for b in range(classes)]
-    confusion[0] = [0] * (classes - 1) + [1]
-    record = make_record(confidence=[0.5] * classes, answers={"confusion": confusion})
+    many = np.eye(22, dtype=int).tolist()
+    record = make_record(confidence=[0.5] * 22, answers={"confusion": many})
     (panel,) = _described("confusion", summarise([record])).panels
     assert panel.x.places == ("task 1", "task 2")
-    assert panel.marks[0].values == pytest.approx((1000 / 11, 100 / 11, 100.0), abs=1e-3)
 
 
 def test_the_settings_of_a_sweep_are_drawn_by_validation_where_data_was_held_out() -> None:

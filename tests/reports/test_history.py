@@ -89,18 +89,6 @@ def test_a_learner_that_has_learnt_nothing_has_a_page_and_no_figure(tmp_path: Pa
         write_history("new", [], tmp_path / "new.png")
 
 
-@pytest.mark.parametrize(("name", "start"), [("h.png", b"\x89PNG"), ("h.svg", b"<?xml")])
-def test_the_figure_is_written_by_itself(name: str, start: bytes, tmp_path: Path) -> None:
-    write_history("pets", VISITS, tmp_path / name)
-    assert (tmp_path / name).read_bytes().startswith(start)
-
-
-def test_a_file_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"a page \(\.html\) or a figure"):
-        write_history("pets", VISITS, tmp_path / "pets.pdf")
-    assert not list(tmp_path.iterdir())
-
-
 def test_the_page_holds_everything_and_a_name_cannot_end_its_script() -> None:
     hostile = "</script><b>{{style}}"
     page = history_html(hostile, [_visit(hostile, {hostile: 12.5}, (hostile,))])

@@ -13,16 +13,11 @@ from urllib.parse import urlencode
 import numpy as np
 import pytest
 
-from remask.learner.predictions import Abstention
-from remask.learner.summary import ClassSummary
-from remask.reports.figures import plot
-from remask.reports.history import LearnerNow, history_html
+from remask.reports.history import history_html
 from remask.reports.measures import TTest, t_test
 from remask.reports.page import page_html
-from remask.store import summarise
 from tests.reports.samples import HOSTILE, own_data, report_data, rich_data, trials
 from tests.reports.test_history import VISITS
-from tests.store.store_samples import make_config, make_record
 
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page
@@ -181,7 +176,6 @@ def test_unpublished_results_have_no_verdicts_and_an_empty_store_no_table(show: 
     assert not page.locator("#statements").is_visible()
     assert not page.get_by_role("link", name="Statements").is_visible()
     assert page.locator(".verdicts").count() == 0
-    assert heading(page, "verdict").count() == 0
     assert not page.locator("#figure-mask-sweep").is_visible()
     assert page.locator("#figures figure:visible").count() > 2
 
@@ -266,36 +260,6 @@ def test_rows_are_grouped_and_the_best_and_its_equals_are_marked(show: Open) -> 
     assert shown(page)[0] == "ER"  # of the larger buffer
 
 
-def test_other_columns_can_be_chosen_and_a_link_keeps_them(show: Open) -> None:
-    page = show(own_data())
-
-    page.locator("#columns summary").click()
-    page.locator("#column-seconds").check()
-    page.locator("#column-task_il_F_T").uncheck()
-    assert texts(page.locator(".results th.measure"))[-1] == "training time"
-    assert "12.5 s" in page.locator(".results tbody tr[data-cell]").first.inner_text()
-    page.reload()
-    assert page.locator(".results th.measure").count() == 4
-    assert "column=seconds" in page.url
-
-
-def test_validation_has_columns_and_matrices_of_its_own(show: Open) -> None:
-    held_out: dict[str, Any] = {
-        "validation_class_il": [[90.0, None], [40.0, 80.0]],
-        "validation_task_il": [[95.0, None], [85.0, 75.0]],
-    }
-    page = show(report_data([make_record(), make_record(make_config(validation=0.1), **held_out)]))
-    heads = texts(page.locator(".results th.measure"))
-    assert heads[::4] == ["test Class-IL AT", "validation Class-IL AT"]
-    plain, validated = (row.split("\t") for row in rows(page))
-    assert plain[-2:] == [MISSING, MISSING]
-    assert validated[-2].startswith("60.00")
-
-    page.locator(".results").get_by_role("link", name="ER, validation=0.1").click()
-    panels = page.locator(".detail .panel h4").all_inner_texts()
-    assert panels == ["test Class-IL", "test Task-IL", "validation Class-IL", "validation Task-IL"]
-
-
 # The figures
 
 
@@ -362,24 +326,6 @@ def test_figures_follow_the_chosen_setting_systems_and_buffer(show: Open) -> Non
     assert "DER++" not in page.locator("#figure-confidence .legend").all_inner_texts()[0].split()
     page.locator("#choose-buffer").select_option("500")
     assert panels.all_inner_texts() == ["ER", "SGD"]
-
-
-def test_the_page_and_print_have_the_same_ticks(show: Open) -> None:
-    pytest.importorskip("matplotlib")
-    records = [
-        record
-        for number in range(3)
-        for record in trials([50.0 + 7 * number, 63.0], 9.0, lr=0.1 * (number + 1))
-    ]
-    page = show(report_data(records))
-    for key in ("confidence", "accuracy-over-tasks"):
-        drawing = plot(summarise(records), key)
-        assert drawing is not None
-        drawn = page.locator(f"#figure-{key} svg.chart").evaluate_all(
-            "all => all.map(c => [...c.querySelectorAll('.y text')].map(t => +t.textContent))"
-        )
-        printed: list[Any] = [axes for axes in drawing.axes if axes.get_title()]
-        assert drawn == [pytest.approx(axes.get_yticks().tolist()) for axes in printed]
 
 
 def test_the_page_draws_every_mark_of_a_description(show: Open) -> None:
@@ -587,29 +533,6 @@ def test_the_page_never_scrolls_sideways(show: Open) -> None:
         until(page, f"!{DIALOG_IS_OPEN} && !location.hash")
 
 
-def test_on_a_phone_rows_become_blocks_that_can_be_sorted(show: Open) -> None:
-    page = show(rich_data(), width=390)
-
-    first = page.locator(".results tr[data-cell]").first
-    assert first.evaluate("row => getComputedStyle(row).display") == "grid"
-    page.locator("#sort").select_option("class_il_A_T descending")
-    assert shown(page, 1)[0] == "MSDER++(-1)"
-    assert page.locator(".results td.measure .column-name").first.inner_text() == "Class-IL AT"
-    right = "all => Math.max(...all.map((cell) => cell.getBoundingClientRect().right))"
-    assert page.locator(".contrasts td").evaluate_all(right) <= 390
-
-
-def test_a_table_stays_a_table_on_a_desktop_whatever_its_columns(show: Open) -> None:
-    page = show(rich_data(), width=800)
-    page.locator("#columns summary").click()
-    for box in page.locator("#columns input").all():
-        box.check()
-    row = page.locator(".results tr[data-cell]").first
-    assert row.evaluate("row => getComputedStyle(row).display") == "table-row"
-    table = page.locator("#results-table")
-    assert table.evaluate("box => box.scrollWidth > box.clientWidth && box.clientWidth < 800")
-
-
 def test_hostile_names_are_shown_as_text(show: Open) -> None:
     data = rich_data()
     page = show(data, f"#at={HOSTILE.replace('&', '%26')}")
@@ -637,22 +560,3 @@ def test_the_history_of_a_learner_is_drawn(show: Open) -> None:
     assert "100.00 %, 4 held-out samples" in page.locator("#tip").inner_text()
     bee = page.locator("#classes tbody tr").nth(1).locator("td").all_inner_texts()
     assert bee == ["bee", MISSING, "50.0"]
-
-
-def test_the_history_fits_a_phone(show: Open) -> None:
-    names = [f"a class with a long name {number}" for number in range(20)]
-    now = LearnerNow(
-        memory=[ClassSummary(name, 40, 9, 1800, None) for name in names],
-        calibration="Scores are divided by a temperature of 1.20.",
-        abstain=[Abstention(0.99, None, 0.0, 0.9, 4)],
-        confusion={name: {name: 7, names[0]: 3} for name in names[1:]},
-    )
-    visit = VISITS[0].model_copy(update={"accuracy": dict.fromkeys(names, 70.0)})
-    page = show(history_html("pets", [visit], now), width=390)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    row = page.locator("#confusion tbody tr").nth(4)
-    assert row.locator("th").inner_text() == f"5 {names[4]}"
-    assert [text for text in row.locator("td").all_inner_texts() if text] == ["3", "7"]
-    assert texts(page.locator("#abstain tbody td")) == ["99 %", "not reached", "0 %"]
-    total = page.locator("#memory tbody tr").last.locator("td").all_inner_texts()
-    assert total == ["all classes", "800", "180", "36.0\u00a0kB"]

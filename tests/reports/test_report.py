@@ -27,21 +27,14 @@ def data_of(page: Path) -> Any:
     return embedded(page.read_text("utf-8"))
 
 
-def _labels(page: Path) -> set[str]:
-    return {cell["label"] for cell in data_of(page)["cells"]}
-
-
 def test_a_page_has_every_cell_of_the_store_or_those_that_pass_the_filters(
     remask: CommandLine, tmp_path: Path
 ) -> None:
-    with Store(remask.store) as store:
-        store.add_all([*make_records(2), *make_records(3, method="derpp", mask=-1.0)])
-        store.add(diverged(make_config(method="derpp", mask=-1.0, seed=7)))
-        store.add(failed(make_config(method="hal", seed=7)))
+    remask.add(*make_records(2), *make_records(3, method="derpp", mask=-1.0))
+    remask.add(diverged(make_config(method="derpp", mask=-1.0, seed=7)))
+    remask.add(failed(make_config(method="hal", seed=7)))
     page = tmp_path / "page.html"
-    answer = remask("report", str(page))
-    assert answer.code == 0
-    assert "7 trials in" in answer.text
+    assert "7 trials in" in remask.succeed("report", str(page)).text
     data = data_of(page)
     cells = {cell["label"]: cell for cell in data["cells"]}
     counts = {label: cell["trials"] for label, cell in cells.items()}
@@ -61,21 +54,20 @@ def test_a_page_has_every_cell_of_the_store_or_those_that_pass_the_filters(
     assert heat["values"] == [99.0, 50.5, 90.25]
     assert data["statements"] == []  # nothing is published about the digits
 
-    assert remask("report", str(page), "--mask", "none", "--method", "er").code == 0
-    assert _labels(page) == {"ER"}
+    remask.succeed("report", str(page), "--mask", "none", "--method", "er")
+    assert [cell["label"] for cell in data_of(page)["cells"]] == ["ER"]
 
 
 def test_with_paper_the_page_lists_what_was_not_run(remask: CommandLine, tmp_path: Path) -> None:
     configs = trial_configs(benchmark="split-mnist", method="er", buffer=200, seeds=range(3))
-    with Store(remask.store) as store:
-        store.add_all([trial_with_accuracy(config, 80.0) for config in configs])
+    remask.add(*(trial_with_accuracy(config, 80.0) for config in configs))
     page = tmp_path / "page.html"
-    assert remask("report", str(page)).code == 0
+    remask.succeed("report", str(page))
     data = data_of(page)
     assert [cell["verdict"] for cell in data["cells"]] == ["worse"]  # and nothing that was not run
     assert data["statements"] == []
 
-    assert remask("report", str(page), "--paper").code == 0
+    remask.succeed("report", str(page), "--paper")
     data = data_of(page)
     assert len(data["cells"]) == len(experiment_cells("all", "split-mnist"))
     (run,) = [cell for cell in data["cells"] if cell["verdict"] != "not run"]
@@ -92,41 +84,14 @@ def test_a_report_without_trials_is_refused_and_writes_nothing(
     remask: CommandLine, tmp_path: Path, filters: list[str]
 ) -> None:
     page = str(tmp_path / "page.html")
-    assert remask("report", page).code == 1
+    remask.refusal("report", page)
     assert not remask.store.exists()
-    with Store(remask.store) as store:
-        if filters:
-            store.add(make_record())
+    remask.add(*[make_record()] * len(filters))
     before = contents(tmp_path)
-    answer = remask("report", page, "--figures", str(tmp_path), *filters)
-    assert answer.code == 1
-    assert "has no trial to report" in answer.text
-    assert "remask reproduce" in answer.text
+    message = remask.refusal("report", page, "--figures", str(tmp_path), *filters)
+    assert "has no trial to report" in message
+    assert "remask reproduce" in message
     assert contents(tmp_path) == before
-
-
-def test_figures_are_written_into_a_folder(
-    remask: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("matplotlib")
-    monkeypatch.setattr("remask.reports.figures.rendered", lambda drawing, kind: b"")
-    with Store(remask.store) as store:
-        store.add_all([*make_records(2), *make_records(2, mask=-1.0)])
-    folder = tmp_path / "figures"
-    answer = remask("report", str(tmp_path / "page.html"), "--figures", str(folder))
-    assert answer.code == 0
-    written = {path.name for path in folder.iterdir()}
-    assert {"split-digits-matrices-b200.svg", "split-digits-matrices-b200.png"} <= written
-    assert f"{len(written)} figures in" in answer.text
-
-
-@pytest.mark.slow
-def test_the_demo_writes_its_page_beside_its_store(remask: CommandLine) -> None:
-    answer = remask("demo", "--trials", "1", "--workers", "1")
-    assert answer.code == 0
-    page = remask.store.with_suffix(".html")
-    assert str(page) in answer.text.replace(" ", "")
-    assert _labels(page) == {"ER", "MSER(-inf)", "DER++", "MSDER++(-inf)", "MSDER++(-1)"}
 
 
 def _wait_for(page: Path, trials: int) -> None:

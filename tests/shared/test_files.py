@@ -116,9 +116,7 @@ def test_only_regular_files_are_read(tmp_path: Path, make: Callable[[Path], None
 
 
 @pytest.mark.processes
-def test_temporaries_of_the_dead_are_removed_and_those_of_the_living_are_not(
-    tmp_path: Path,
-) -> None:
+def test_temporary_files_of_dead_processes_are_removed(tmp_path: Path) -> None:
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     host, tail = files._HOST, f"{'a' * 16}.tmp"

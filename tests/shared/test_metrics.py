@@ -89,20 +89,19 @@ def test_trials_of_a_one_task_benchmark_keep_their_axis(name: str) -> None:
     assert METRICS[name](np.full((4, 1, 1), 50.0)).shape == (4,)
 
 
-def test_forgetting_without_the_last_row_keeps_the_trial_axis_too() -> None:
-    values = forgetting(np.stack([FALLING, RISING, ONLY_LAST]), include_last=False)
-    np.testing.assert_allclose(values, [25, 10, NAN])
-
-
 # Of curves
 
 
-def curve(*points: tuple[int, int, list[float]]) -> AccuracyCurve:
-    """A curve of (steps, task being learnt, accuracies)."""
+Point = tuple[int, int, list[float]]
+"""Steps, task being learnt, accuracies."""
+
+
+def curve(*points: Point) -> AccuracyCurve:
     steps, learning, rows = zip(*points, strict=True)
     return AccuracyCurve(matrix(*rows), np.array(learning), np.array(steps))
 
 
+NO_POINTS = AccuracyCurve(np.zeros((0, 3)), np.zeros(0, np.int64), np.zeros(0, np.int64))
 DIPPING = curve(
     (10, 0, [10, NAN, NAN]),
     (100, 0, [90, NAN, NAN]),
@@ -127,30 +126,23 @@ def test_metrics_of_a_curve_are_those_worked_out_by_hand() -> None:
 
 
 def test_the_drop_of_a_mean_is_not_the_mean_of_the_lowest() -> None:
-    up_and_down = curve(
-        (10, 0, [90, NAN, NAN]),
+    start: Point = (10, 0, [90, NAN, NAN])
+    later: list[Point] = [
         (20, 1, [90, 90, NAN]),
         (21, 2, [80, 90, 0]),
         (22, 2, [90, 80, 0]),
         (40, 2, [90, 90, 90]),
-    )
-    first_switch = switch_drop(up_and_down)
-    assert np.isnan(first_switch)  # task 1 has no point in its first tenth
-    with_one = curve((10, 0, [90, NAN, NAN]), (11, 1, [90, 1, NAN]), *_points(up_and_down)[1:])
+    ]
+    assert np.isnan(switch_drop(curve(start, *later)))  # task 1 has no point in its first tenth
+    with_one = curve(start, (11, 1, [90, 1, NAN]), *later)
     assert switch_drop(with_one) == pytest.approx((0 + 5) / 2)
-
-
-def _points(whole: AccuracyCurve) -> list[tuple[int, int, list[float]]]:
-    parts = (whole.steps.tolist(), whole.learning.tolist(), whole.accuracy.tolist())
-    return list(zip(*parts, strict=True))
 
 
 def test_average_anytime_accuracy_is_the_mean_over_points_of_the_tasks_seen_by_then() -> None:
     seen = curve((5, 0, [10, NAN]), (10, 0, [90, NAN]), (15, 1, [60, 20]), (20, 1, [80, 100]))
     assert average_anytime_accuracy(seen) == pytest.approx((10 + 90 + 40 + 90) / 4)
     assert np.isnan(average_anytime_accuracy(curve((5, 1, [50, NAN]))))  # one was not measured
-    of_none = AccuracyCurve(np.zeros((0, 3)), np.zeros(0, np.int64), np.zeros(0, np.int64))
-    assert np.isnan(average_anytime_accuracy(of_none))
+    assert np.isnan(average_anytime_accuracy(NO_POINTS))
 
 
 def test_forward_transfer_is_what_is_known_of_a_task_before_it_is_learnt() -> None:
@@ -173,14 +165,11 @@ def test_the_calibration_error_is_the_gap_between_confidence_and_accuracy_within
 @pytest.mark.parametrize(
     "undefined",
     [
-        AccuracyCurve(np.zeros((0, 3)), np.zeros(0, np.int64), np.zeros(0, np.int64)),
-        AccuracyCurve(np.zeros((0, 0)), np.zeros(0, np.int64), np.zeros(0, np.int64)),
+        NO_POINTS,
         curve((5, 2, [50, 50, 50]), (10, 2, [90, 80, 85])),  # all tasks at once
         curve((1, 0, [90])),
     ],
-    ids=["no points", "no tasks", "all at once", "one task"],
+    ids=["no points", "all at once", "one task"],
 )
-def test_metrics_of_a_curve_that_has_no_switches_are_not_defined(
-    name: str, undefined: AccuracyCurve
-) -> None:
+def test_a_curve_without_switches_has_no_metrics(name: str, undefined: AccuracyCurve) -> None:
     assert np.isnan(CURVE_METRICS[name](undefined))

@@ -80,7 +80,7 @@ def test_the_package_around_a_module_counts(write: Write) -> None:
     assert _fingerprint("package.leaf") != before
 
 
-def test_where_the_files_lie_does_not_matter(
+def test_moved_files_are_the_same(
     write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(first="import lib", lib="")

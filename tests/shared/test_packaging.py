@@ -45,10 +45,6 @@ def test_the_version_has_one_source_and_the_citation_names_it() -> None:
     assert f"\nversion: {__version__}\n" in CITATION
 
 
-def test_the_readme_has_no_formula_that_only_some_pages_render() -> None:
-    assert "$$" not in README
-
-
 def test_the_links_of_the_readme_lead_to_files_that_exist() -> None:
     links = re.findall(r"]\((?!https?:|#)([^)#]+)", README)
     assert len(links) > 10
@@ -67,19 +63,15 @@ def test_the_packaged_readme_has_no_link_or_picture_without_an_address() -> None
 @pytest.mark.parametrize(
     ("remote", "address"),
     [
-        ("https://example.org/someone/remask.git", ADDRESS),
         ("https://example.org/someone/remask", ADDRESS),
         ("https://user:secret@example.org/someone/remask.git", ADDRESS),
         ("git@example.org:someone/remask.git", ADDRESS),
         ("ssh://git@example.org:22/someone/remask.git", ADDRESS),
-        ("/srv/git/remask.git", None),
         ("../remask", None),
         ("", None),
     ],
 )
-def test_the_address_of_the_repository_is_read_from_git_s_remote(
-    remote: str, address: str | None
-) -> None:
+def test_the_address_of_the_repository_is_git_s_remote(remote: str, address: str | None) -> None:
     assert SETUP["web_address"](remote) == address
     urls = SETUP["project_urls"](address)
     assert all(url.startswith(ADDRESS) for url in urls.values())

@@ -172,7 +172,7 @@ _SIMILAR = st.builds(
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(_SIMILAR, max_size=8), st.randoms())
-def test_cells_take_in_every_trial_once_in_any_order(
+def test_each_trial_is_in_one_cell_in_any_order(
     several: list[TrialRecord], chance: random.Random
 ) -> None:
     cells = summarise(several)

@@ -13,9 +13,7 @@ from tests.store.store_samples import make_config, make_record, make_records
 _NAMES = ["[/foo]", "[bold]x[/bold]", "[link=file:///x]y[/link]", ":smile:", "=cmd()", "<b>&"]
 
 
-def test_names_that_look_like_markup_are_shown_as_they_are(
-    remask: CommandLine, tmp_path: Path
-) -> None:
+def test_names_that_look_like_markup_are_shown_as_text(remask: CommandLine, tmp_path: Path) -> None:
     remask.add(*(make_record(make_config(benchmark=name)) for name in _NAMES))
     for command in (("results", "list"), ("results", "list", "--trials")):
         shown = remask(*command).text

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ import pytest
 
 from remask.store import StoreError, TrialRecord, export, read_export
 from remask.store.export import FORMATS, trial_json
-from tests.command_line import CommandLine
+from tests.command_line import CommandLine, run_process
 from tests.store.store_samples import (
     contents,
     diverged,
@@ -84,9 +83,7 @@ def test_parquet_has_the_columns_of_csv_with_their_types(tmp_path: Path) -> None
     assert kinds == {"error": "string", "diverged_at": "int64", "lr": "double"}
 
 
-def test_without_pyarrow_the_message_names_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_pyarrow_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(StoreError, match=r"pip install pyarrow"):
         export([trial(40, 90)], "parquet", tmp_path / "results.parquet")
@@ -136,9 +133,8 @@ def test_latex_compiles(tmp_path: Path) -> None:
     tables = [exported(_LATEX_NAMES, "latex"), exported([_HELD_OUT], "latex")]
     head = "\\documentclass{article}\n\\usepackage{booktabs}\n\\begin{document}\n"
     (tmp_path / "table.tex").write_text(head + "\n\n".join(tables) + "\\end{document}\n")
-    command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "table.tex"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-2000:]
+    quiet = ("-halt-on-error", "-interaction=nonstopmode")
+    run_process("pdflatex", *quiet, "table.tex", folder=tmp_path)
     assert (tmp_path / "table.pdf").exists()
 
 
@@ -188,9 +184,7 @@ def test_an_export_holds_no_trials_in_memory(tmp_path: Path, name: str) -> None:
 # Imports
 
 
-def test_an_import_adds_what_the_store_lacks_and_changes_nothing(
-    remask: CommandLine, tmp_path: Path
-) -> None:
+def test_an_import_adds_what_the_store_lacks(remask: CommandLine, tmp_path: Path) -> None:
     records = [*make_records(2, mask=float("-inf")), diverged(), failed(make_config(seed=8))]
     path = tmp_path / "trials.json"
     export(records, "json", path)

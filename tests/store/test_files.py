@@ -1,10 +1,7 @@
 """The store and its file: what it opens, what it refuses, and what it never harms."""
 
 import os
-import signal
 import sqlite3
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -79,38 +76,11 @@ def test_opening_makes_the_file_and_its_folders(tmp_path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
-_KILLED_WHILE_CREATING = """
-import resource, signal, sys
-from remask.store import Store
-signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
-Store(sys.argv[1])
-"""
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("largest", [0, 600, 5000])
-def test_a_store_whose_creation_was_killed_is_usable(tmp_path: Path, largest: int) -> None:
-    """The kernel kills a process that writes more than `largest` bytes into a file."""
-    path = tmp_path / "results.db"
-    command = [sys.executable, "-c", _KILLED_WHILE_CREATING, str(path), str(largest)]
-    ended = subprocess.run(command, check=False, capture_output=True)
-    assert ended.returncode == -signal.SIGXFSZ, ended.stderr
-    assert diagnoses(path) == ["ok"]
-    assert not path.exists()
-    with Store(path) as store:
-        assert store.add(make_record())
-        assert len(list(store.checked())) == 1
-
-
 # Refusing
 
 
 @pytest.mark.parametrize("junk", [b"x", b"seed,accuracy\n1,99\n" * 1000, b"SQLite format 3\0"])
-def test_a_file_that_is_not_a_database_is_refused_and_left_alone(
-    tmp_path: Path, junk: bytes
-) -> None:
+def test_a_file_that_is_no_database_is_refused_and_unchanged(tmp_path: Path, junk: bytes) -> None:
     path = tmp_path / "results.db"
     path.write_bytes(junk)
     assert "left as it is" in refusal(path)
@@ -242,9 +212,7 @@ def test_a_change_of_any_column_is_found(remask: CommandLine, column: str) -> No
     assert diagnoses(path) == ["ok", "wrong"]
 
 
-def test_a_damaged_row_is_named_and_the_others_are_shown(
-    remask: CommandLine, tmp_path: Path
-) -> None:
+def test_a_damaged_row_is_named_and_others_are_shown(remask: CommandLine, tmp_path: Path) -> None:
     filled(remask.store, 3)
     with closing(sqlite3.connect(remask.store)) as connection, connection:
         connection.execute("UPDATE trials SET packed = CAST(x'fffe' AS TEXT) WHERE seed = 1")

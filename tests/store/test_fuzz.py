@@ -1,4 +1,4 @@
-"""Whatever is written into a file or imported: an answer or a message, no traceback."""
+"""Whatever is typed, written into a file or imported: an answer or a message, no traceback."""
 
 import json
 import os
@@ -30,7 +30,22 @@ _text = st.text(st.characters(blacklist_characters="\x00", blacklist_categories=
 _number = st.one_of(
     st.integers(-(10**20), 10**20), st.floats(), st.sampled_from([0, 1, 2, -1, 0.5])
 )
-
+_words = ["er", "derpp", "mser", "joint", "none", "-inf", "none,-1", "split-digits", "cpu", ""]
+_value = st.one_of(_number.map(str), _text, st.sampled_from(_words))
+_options = [
+    "--benchmark", "--method", "--mask", "--buffer", "--seed", "--lr", "--batch", "--replay-batch",
+    "--alpha", "--beta", "--net", "--device", "--threads", "--stack", "--checkpoint-seconds",
+    "--config", "--output", "--json", "--quiet", "--dry-run", "--again", "--unknown",
+]  # fmt: skip
+# Without --trials and --epochs among the options, a run that happens to be valid stays small.
+_arguments = st.lists(
+    st.tuples(st.sampled_from(_options), _value).map(list) | _value.map(lambda value: [value]),
+    max_size=4,
+).map(lambda parts: [word for part in parts for word in part])
+_commands = st.sampled_from(
+    [["run"], ["resume"], ["results", "list"], ["results", "show"], ["results", "export"],
+     ["report"], ["sweep"], ["data", "verify"], ["data", "where"], ["methods"], ["rnu"], []]
+)  # fmt: skip
 _scalar = st.one_of(st.booleans(), _number, _text, st.lists(st.integers(-3, 3) | _text, max_size=3))
 _fields = st.sampled_from(
     ["benchmark", "method", "mask", "buffer", "seed", "lr", "batch", "replay_batch", "alpha",
@@ -54,6 +69,16 @@ def _is_an_answer_or_a_message(answer: Answer) -> bool:
     assert answer.code in (0, 1, 2), answer
     assert answer.code == 0 or answer.text, "a failure without a word"
     return True
+
+
+@pytest.mark.thorough
+@fuzzed
+@given(command=_commands, arguments=_arguments)
+def test_any_arguments_get_an_answer_or_a_message(
+    remask: CommandLine, command: list[str], arguments: list[str]
+) -> None:
+    small = SMALL if command == ["run"] else ()
+    assert _is_an_answer_or_a_message(remask(*command, *small, *arguments))
 
 
 def _toml(values: Mapping[str, object]) -> str:

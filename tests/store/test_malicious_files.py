@@ -17,7 +17,7 @@ from remask.engine import checkpoints
 from remask.engine.checkpoints import CheckpointError
 from remask.files import Lock, LockHeldError
 from tests.payload import Payload
-from tests.runs.faults import filled, reopened, save, state, version_of
+from tests.runs.faults import reopened, state
 
 pytestmark = pytest.mark.usefixtures("nothing_is_executed")
 
@@ -135,15 +135,6 @@ def test_a_malicious_checkpoint_is_refused_without_taking_memory_or_removing_any
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 2000
     assert path.read_bytes() == data
-
-
-@pytest.mark.parametrize("data", NOT_SAFETENSORS.values(), ids=NOT_SAFETENSORS)
-def test_the_checkpoint_before_a_malicious_one_is_loaded(tmp_path: Path, data: bytes) -> None:
-    filled(tmp_path)
-    (tmp_path / "checkpoint-00000009.safetensors").write_bytes(data)
-    folder = reopened(tmp_path)
-    assert version_of(folder.load(state(0))) == 3
-    assert save(folder, 4) == 10
 
 
 _RUNS_CODE = re.compile(

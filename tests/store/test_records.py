@@ -125,9 +125,7 @@ def test_equal_configs_and_no_others_have_equal_hashes() -> None:
         auto_record("none", "none"),
     ],
 )
-def test_a_record_comes_back_from_the_store_and_from_an_export(
-    tmp_path: Path, record: TrialRecord
-) -> None:
+def test_a_record_comes_back_from_store_and_export(tmp_path: Path, record: TrialRecord) -> None:
     with Store(tmp_path / "results.db") as store:
         store.add(record)
     with Store(tmp_path / "results.db") as store:
@@ -242,9 +240,7 @@ def test_a_line_says_how_many_trials_chose_which_mask_after_each_task() -> None:
     assert line.endswith(f"{fading} (3) | {fading} (2), none (1)")
 
 
-def test_a_run_stores_answers_costs_and_a_curve_that_changes_no_result(
-    remask: CommandLine,
-) -> None:
+def test_a_run_stores_answers_costs_and_a_curve_that_changes_no_result(remask: CommandLine) -> None:
     quick = ("--benchmark", "split-digits", "--limit", "15", "--workers", "1", "--trials", "1")
     remask.succeed("run", *quick, "--buffer", "20")
     remask.succeed("run", *quick, "--buffer", "20", "--evaluate-every", "2")

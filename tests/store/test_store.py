@@ -117,7 +117,7 @@ def test_records_come_in_the_same_order_however_they_were_added(tmp_path: Path) 
         ({"since": datetime(2026, 2, 1, 0, 0, 1, tzinfo=UTC)}, [3]),
     ],
 )
-def test_filters_let_through_what_they_name(
+def test_filters_pass_what_they_name(
     store: Store, filters: dict[str, object], seeds: list[int]
 ) -> None:
     store.add(make_record(make_config(seed=0)))
@@ -171,7 +171,7 @@ def systems(store: Store) -> Store:
         ("another:Thing", []),
     ],
 )
-def test_every_name_of_a_method_finds_its_trials(
+def test_any_name_of_a_method_finds_its_trials(
     systems: Store, name: object, seeds: list[int]
 ) -> None:
     assert sorted(record.seed for record in systems.records({"method": name})) == seeds
@@ -242,7 +242,7 @@ def test_a_forged_row_is_named(store: Store, column: str, value: object, reason:
 
 
 @pytest.mark.parametrize(("column", "value"), [("seed", 5), ("mask", -1.0), ("hardware", "Cray")])
-def test_a_check_finds_columns_that_are_not_those_of_the_record(
+def test_a_column_that_contradicts_its_record_is_found(
     store: Store, column: str, value: object
 ) -> None:
     store.add(make_record())

@@ -62,9 +62,7 @@ def test_a_table_says_which_figures_are_of_which_data(remask: CommandLine) -> No
 # Beside the paper
 
 
-def test_a_trial_that_held_data_out_is_not_compared_with_published_figures(
-    remask: CommandLine,
-) -> None:
+def test_a_trial_that_held_data_out_is_not_compared_with_the_paper(remask: CommandLine) -> None:
     (published,) = trial_configs(benchmark="split-mnist", method="er", buffer=200, seeds=[0])
     config = published.model_copy(update={"validation": 0.1})
     assert changed_settings(published) == {}
@@ -88,55 +86,35 @@ def test_the_best_cell_is_chosen_by_validation_and_shown_on_the_test_set() -> No
     )
 
 
-_DIVERGED = [
-    record.model_copy(update={"status": "diverged", "diverged_at": 3})
-    for record in trials([99], [99], lr=0.1, seed=8)
-]
+def test_a_choice_says_how_many_cells_do_not_differ() -> None:
+    (line,) = choice(
+        trials([80, 85, 81], [70, 71, 72], lr=0.1),
+        trials([82, 80, 83], [70, 71, 72], lr=0.5),
+        trials([20, 25, 21], [70, 71, 72], lr=0.01),
+    )
+    assert "best by validation: ER, lr=0.1 (" in line
+    assert "difference from it (t-test at 5 %): 1 of 2." in line
 
 
-@pytest.mark.parametrize(
-    ("cells", "parts"),
-    [
-        (
-            [
-                trials([80, 85, 81], [70, 71, 72], lr=0.1),
-                trials([82, 80, 83], [70, 71, 72], lr=0.5),
-                trials([20, 25, 21], [70, 71, 72], lr=0.01),
-            ],
-            ["best by validation: ER, lr=0.1 (", "difference from it (t-test at 5 %): 1 of 2."],
-        ),
-        (
-            [
-                trials([80, 82], [70, 72], lr=0.1),
-                trials([82, 80], [75, 75], lr=0.5),
-                trials([50, 50], [99, 99], lr=0.9),
-            ],
-            ["tied as best by validation: ER, lr=0.1 (", "test: 75.00 ±0.00. Fewer than 3 trials"],
-        ),
-        (
-            [
-                [*trials([80, 81], [70, 71], lr=0.1), *_DIVERGED],
-                trials([60, 61], [90, 91], lr=0.5),
-                [failed(make_config(lr=3.0, validation=0.1))],
-            ],
-            ["A_T 80.50 ±0.50", "n=2, 1 diverged)", "Cells without a finished trial: 1."],
-        ),
-        (
-            [
-                trials([80], [70], buffer=20),
-                trials([90], [75], buffer=50),
-                trials([10], [5], mask=-1),
-            ],
-            ["best by validation: ER, buffer 50 ("],
-        ),
-    ],
-    ids=["no difference", "tied", "diverged", "buffers"],
-)
-def test_a_choice_says_how_sure_it_is_and_what_it_leaves_out(
-    cells: Sequence[Sequence[TrialRecord]], parts: Sequence[str]
-) -> None:
-    (line,) = choice(*cells)
-    for part in parts:
+def test_a_choice_between_equals_or_of_few_trials_says_so() -> None:
+    (line,) = choice(
+        trials([80, 82], [70, 72], lr=0.1),
+        trials([82, 80], [75, 75], lr=0.5),
+        trials([50, 50], [99, 99], lr=0.9),
+    )
+    assert "tied as best by validation: ER, lr=0.1 (" in line
+    assert "test: 75.00 ±0.00. Fewer than 3 trials" in line
+
+
+def test_a_choice_counts_what_diverged_or_failed() -> None:
+    (lost,) = trials([99], [99], lr=0.1, seed=8)
+    (line,) = choice(
+        trials([80, 81], [70, 71], lr=0.1),
+        [lost.model_copy(update={"status": "diverged", "diverged_at": 3})],
+        trials([60, 61], [90, 91], lr=0.5),
+        [failed(make_config(lr=3.0, validation=0.1))],
+    )
+    for part in ("A_T 80.50 ±0.50", "n=2, 1 diverged)", "Cells without a finished trial: 1."):
         assert part in line
 
 
@@ -186,9 +164,7 @@ def test_a_sweep_names_the_best_cell_by_validation(remask: CommandLine, tmp_path
     assert "add --validation 0.1" in answer.out
 
 
-def test_a_run_with_validation_shows_stores_and_resumes_like_any_other(
-    remask: CommandLine, tmp_path: Path
-) -> None:
+def test_a_run_with_validation_stores_and_resumes(remask: CommandLine, tmp_path: Path) -> None:
     config, file = tmp_path / "run.toml", tmp_path / "trials.json"
     config.write_text("validation = 0.2\ntrials = 2\n")
     answer = remask.succeed("run", *QUICK, "--config", str(config), "--output", str(file))

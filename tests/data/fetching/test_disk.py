@@ -120,9 +120,7 @@ def test_the_binary_version_is_preferred_to_the_pickles(unpacked: Path) -> None:
     assert len(load_benchmark("split-cifar10", data=unpacked.parent).train_labels) == 50
 
 
-def test_a_path_that_does_not_exist_is_an_error_even_with_a_full_cache(
-    unpacked: Path, tmp_path: Path
-) -> None:
+def test_a_missing_path_is_an_error_even_with_a_full_cache(unpacked: Path, tmp_path: Path) -> None:
     load_benchmark("split-cifar10", data=unpacked)
     with pytest.raises(DataError, match=r"cannot take cifar10 from .*/nowhere: No such file"):
         load_benchmark("split-cifar10", data=tmp_path / "nowhere")
@@ -225,9 +223,7 @@ def test_idx_files_are_found_by_either_name_compressed_or_not(
     assert benchmark.tasks == ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9))
 
 
-def test_another_folder_and_a_single_file_are_not_used(
-    raw: dict[str, bytes], tmp_path: Path
-) -> None:
+def test_another_folder_or_a_single_file_is_refused(raw: dict[str, bytes], tmp_path: Path) -> None:
     place(raw, tmp_path / "mine" / "MNIST" / "raw")
     with pytest.raises(DataError, match=r"it holds none of train.*, the folder FashionMNIST/raw"):
         load_benchmark("split-fashion-mnist", data=tmp_path / "mine")
@@ -242,7 +238,7 @@ def test_another_folder_and_a_single_file_are_not_used(
 
 @pytest.mark.data
 @pytest.mark.skipif(not DEBIAN.is_dir(), reason="apt-get install dataset-fashion-mnist")
-def test_the_debian_package_holds_the_real_fashion_mnist(
+def test_debian_s_fashion_mnist_is_the_real_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert DATASETS["fashion-mnist"].sources[0].url == str(DEBIAN)

@@ -129,7 +129,7 @@ def test_a_pickle_without_images_and_labels_is_refused_and_never_run(data: bytes
         ("train_lables.json", lambda: b"[1, 2]", "not a list of 10 small numbers"),
     ],
 )
-def test_pictures_and_lists_of_another_size_are_refused(
+def test_pictures_of_another_size_are_refused(
     name: str, body: Callable[[], bytes], reason: str
 ) -> None:
     with pytest.raises(WrongContentsError, match=reason):
