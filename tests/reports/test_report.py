@@ -85,6 +85,7 @@ def test_a_report_without_trials_is_refused_and_writes_nothing(
 ) -> None:
     page = str(tmp_path / "page.html")
     remask.refusal("report", page)
+    assert "ends in .html" in remask.refusal("report", "page.pdf")
     assert not remask.store.exists()
     remask.add(*[make_record()] * len(filters))
     before = contents(tmp_path)

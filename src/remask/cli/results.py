@@ -21,7 +21,7 @@ from remask.cli.options import (
     opt,
     option,
 )
-from remask.errors import counted
+from remask.errors import SettingsError, counted
 from remask.outputs import check_output
 from remask.store.cells import TrialSummary, summarise
 from remask.store.database import StoreError, store_path
@@ -253,6 +253,8 @@ def report(
 
     path = store_path(store)
     check_output(target, [path])
+    if target.suffix not in ("", ".html", ".htm"):
+        raise SettingsError(f"{target}: the page is HTML; name a file that ends in .html")
     if watch:
         if not path.exists():
             printer.note(f"waiting for {path}")
