@@ -74,11 +74,7 @@ REFUSED: dict[str, tuple[type[Exception], Any, str]] = {
     "an empty list": (ValueError, [[1], [], [3]], r"active\[1\] is empty"),
     "an id that is no class": (ValueError, [[1], [7], [3]], "class id 7, which is not in 0..4"),
     "lists of booleans": (ValueError, [[False, True, False, True, False]] * 3, "as a mask"),
-    "NumPy booleans in a list": (
-        TypeError,
-        [np.True_, np.False_],
-        "True_? is not a whole number",
-    ),
+    "NumPy booleans in a list": (ValueError, [np.True_, np.False_], "as a mask"),
     "integers on two axes": (
         ValueError,
         np.array([[0, 1], [1, 3], [3, 4]]),

@@ -157,6 +157,10 @@ def _is_collection(each: Any) -> bool:
 def _class_ids(name: str, listed: Any, num_classes: int) -> list[int]:
     """Return class ids in ascending order, each once."""
     try:
+        listed = list(listed)
+        # First, because NumPy 1 takes its booleans for integers.
+        if any(isinstance(each, bool | np.bool_) for each in listed):
+            raise ValueError(f"{name} is a list of booleans; pass torch.tensor(active) as a mask")
         ids = sorted({operator.index(each) for each in listed})
     except TypeError:
         wrong = [each for each in listed if not _is_integer(each)] if _is_collection(listed) else []
@@ -164,8 +168,6 @@ def _class_ids(name: str, listed: Any, num_classes: int) -> list[int]:
         raise TypeError(f"{name} is {listed!r:.60}{which}; {_ACTIVE_FORMS}") from None
     if not ids:
         raise ValueError(f"{name} is empty; every sample needs at least one class")
-    if any(isinstance(each, bool) for each in listed):
-        raise ValueError(f"{name} is a list of booleans; pass torch.tensor(active) as a mask")
     for class_id in (ids[0], ids[-1]):
         if not 0 <= class_id < num_classes:
             _refuse_id(class_id, num_classes)
