@@ -11,7 +11,6 @@ import argparse
 import csv
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -35,6 +34,7 @@ ROOT = Path(__file__).parents[1]
 PAPER = ROOT / "docs" / "data" / "split-mnist.json"
 BEYOND = ROOT / "docs" / "data" / "beyond.csv"
 ONLINE = ROOT / "docs" / "data" / "online-cifar10.json"
+FASHION = ROOT / "docs" / "data" / "fashion-mnist.json"
 PHOTOGRAPHS = ROOT / "docs" / "data" / "photographs.csv"
 _TABLE = re.compile(r"(<!-- table: ([\w -]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -163,64 +163,34 @@ def gap_table() -> str:
     return PlainTable(names, rows, left=("method",)).markdown()
 
 
-_IN_AN_APPENDIX = {  # Caccia et al. 2022, appendix K, without deviations
-    "er": {0.05: 17.3, 0.1: 22.5, 0.25: 28.0, 0.5: 33.2},
-    "derpp": {0.05: 17.4, 0.1: 19.9, 0.25: 24.8, 0.5: 32.8},
-    "er_ace": {0.05: 20.5, 0.1: 25.4, 0.25: 31.2, 0.5: 36.1},
-}
-
-
-def online_table(experiment: str) -> str:
-    """Ours on Split-CIFAR-10 in one pass, beside what is published."""
+def published_table(experiment: str, benchmark: str, trials: Path) -> str:
+    """Ours beside what others published, for the cells of an experiment that were run."""
     rows = []
-    cells = summarise(read_export(ONLINE))
-    for cell in compare(experiment_cells(experiment, "split-cifar10"), cells):
-        if cell.ours:
-            spreads = cell.ours.spreads
-            found = [spreads[m] for m in ("class_il_A_T", "class_il_F_T", "task_il_A_T")]
-            published = "-"
-            if figure := cell.figures.get("class_il_A_T"):
-                published = write_spread(figure.published)
-                published += f", {figure.verdict}" * (cell.ours.trials > 2)
-            elif not cell.paper.augment and cell.paper.share < 1:
-                published = f"{_IN_AN_APPENDIX[cell.paper.method][cell.paper.share]:.1f}"
-            label, trials = cell.label.replace(", online", ""), str(cell.ours.trials)
-            rows.append(
-                [label, str(cell.paper.buffer), trials, *map(write_spread, found), published]
-            )
+    for cell in compare(experiment_cells(experiment, benchmark), summarise(read_export(trials))):
+        if cell.ours is None:
+            continue
+        published = "-"
+        if figure := cell.figures.get("class_il_A_T"):
+            published = write_spread(figure.published)
+            published += f", {figure.verdict}" * (cell.ours.trials > 2)
+        spreads = cell.ours.spreads
+        measures = ("class_il_A_T", "class_il_F_T", "task_il_A_T")
+        found = [write_spread(spreads[measure]) for measure in measures]
+        label = cell.label.replace(f", {cell.paper.protocol}", "")
+        numbers = [str(cell.paper.buffer or "-"), str(cell.ours.trials)]
+        rows.append([label, *numbers, *found, published])
     names = ["method", "buffer", "trials", "A_T", "F_T", "Task-IL A_T", "published A_T"]
     return PlainTable(names, rows, left=("method",)).markdown()
 
 
-_PUBLISHED_FASHION = {  # Buzzega et al. 2020, Rethinking Experience Replay, table I
-    "er": {200: 72.54, 500: 79.02, 1000: 81.39},
-    "icarl": {200: 75.46, 500: 77.54, 1000: 78.13},
-    "joint": {0: 84.47},
-}
+def online_table(experiment: str) -> str:
+    """Ours on Split-CIFAR-10 in one pass, beside what is published."""
+    return published_table(experiment, "split-cifar10", ONLINE)
 
 
 def fashion_published_table() -> str:
     """Ours on Split-Fashion-MNIST with the settings of Buzzega et al. 2020, beside theirs."""
-    systems = {
-        "ER": ("er", "none"),
-        "MSER(-inf)": ("er", "-inf"),
-        "MSER(-1)": ("er", "-1.0"),
-        "MSER(auto)": ("er", "auto"),
-        "MSER-EMA(0)": ("er_ema", "0.0"),
-        "iCaRL": ("icarl", "none"),
-        "joint": ("joint", "none"),
-        "SGD": ("sgd", "none"),
-    }
-    rows = []
-    for name, (method, mask) in systems.items():
-        published = _PUBLISHED_FASHION.get(method, {}) if mask == "none" else {}
-        for size in (200, 500, 1000) if method in ("er", "er_ema", "icarl") else (0,):
-            where = {"method": method, "mask": mask, "buffer": str(size)}
-            figure = f"{published[size]:.2f}" if size in published else "-"
-            with suppress(MissingTrialsError):  # cells that were not run have no row
-                ours = _photographs("split-fashion-mnist", **where)
-                rows.append([name, str(size or "-"), write(ours), figure])
-    return PlainTable(["", "buffer", "A_T", "published"], rows, left=("",)).markdown()
+    return published_table("fashion", _FASHION, FASHION)
 
 
 def features_table() -> str:

@@ -106,7 +106,7 @@ def _check_drops(drops: tuple[int, ...]) -> tuple[int, ...]:
 
 
 Precision = Literal["float32", "bf16"]
-Protocol = Literal["paper", "online"]
+Protocol = Literal["paper", "online", "rethinking"]
 MemoryPolicy = Literal["reservoir", "balanced", "merging"]
 Integer = Annotated[int, Field(ge=-INT64, lt=INT64)]
 Name = Annotated[str, AfterValidator(_check_name)]
@@ -235,9 +235,10 @@ class TrialConfig(BaseModel, frozen=True, extra="forbid"):
     )
     protocol: Annotated[Protocol, OnCommandLine("PROTOCOL")] = Field(
         "paper",
-        description="How trials are run: as in the `paper`, or `online`, as in that of ER-ACE: "
-        "pixels in [-1, 1]; stream and replay in separate forward passes, whose losses are "
-        "summed. Other settings default to those published for it.",
+        description="How trials are run: as in the `paper`; `online`, as in that of ER-ACE, with "
+        "pixels in [-1, 1], and stream and replay in separate forward passes, whose losses are "
+        "summed; or `rethinking`, as in *Rethinking experience replay*. Other settings default to "
+        "those published for it.",
     )
     augment: bool = Field(
         True,

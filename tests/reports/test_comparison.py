@@ -50,6 +50,9 @@ def _claim(mean: float, std: float, metric: str = "A_T") -> Claim:
         # Half of the last printed decimal is not a difference.
         (Spread(0.004, 0.0, 10), (0.0, 0.0), "F_T", _SAME, 0.0),
         (Spread(0.006, 0.0, 10), (0.0, 0.0), "F_T", "worse", math.inf),
+        # A mean that was published without a deviation counts as exact.
+        (Spread(80.9, 0.5, 10), (80.0, math.nan), "A_T", "better", math.nan),
+        (Spread(80.2, 0.5, 10), (80.0, math.nan), "A_T", _SAME, math.nan),
         (None, (80.0, 1.0), "A_T", "not run", math.nan),
     ],
 )

@@ -133,13 +133,19 @@ def test_cells_differ_in_anything_but_the_seed_and_their_labels_say_in_what() ->
         ("ER, lr=0.03", 200, 1),
         ("ER, lr=0.5", 200, 2),
         ("ER", 500, 1),
-        ("MSER(-inf)", 200, 1),
+        ("MSER(-inf), lr=0.1", 200, 1),
         ("SGD", 0, 1),
     ]
     mixed = [make_record(make_config(class_order=order)) for order in ([1, 0], 3, None)]
     assert [cell.config.class_order for cell in summarise(mixed)] == [None, 3, (1, 0)]
     configs = [make_config(weights={"gamma": 0.5}), make_config(weights={}), make_config(lr=0.2)]
     assert cell_labels(configs) == ["ER, lr=0.1, gamma=0.5", "ER, lr=0.1", "ER, lr=0.2"]
+    fading = [make_config(), make_config(mask=0, fade=4.0)]
+    assert cell_labels(fading) == ["ER", "MSER(0)"]
+    both = [*fading, make_config(share=0.1), make_config(mask=0, fade=4.0, share=0.1)]
+    settings = ["share=1.0", "share=1.0", "share=0.1", "share=0.1"]
+    systems = ["ER", "MSER(0)", "ER", "MSER(0)"]
+    assert cell_labels(both) == [f"{s}, {own}" for s, own in zip(systems, settings, strict=True)]
 
 
 def test_a_cell_has_the_kinds_of_hardware_of_its_trials() -> None:

@@ -116,10 +116,10 @@ def reproduce(
 ) -> Reproduction:
     """Run the missing trials of an experiment of the paper, and compare with its figures.
 
-    Experiments: main, low-buffer, ablation, confidence, appendix, all; and gap, online and
-    online-small, which the paper does not have. The default benchmark is the first one that has the
-    experiment. `method`, `mask` and `buffer` select cells. Options and `executor` are those of
-    `run`.
+    Experiments: main, low-buffer, ablation, confidence, appendix, all; and gap, online,
+    online-small and fashion, which the paper does not have. The default benchmark is the first one
+    that has the experiment. `method`, `mask` and `buffer` select cells. Options and `executor` are
+    those of `run`.
     """
     asked = {"method": method, "mask": mask, "buffer": buffer}
     filters = {name: several(value) for name, value in asked.items() if value is not None}

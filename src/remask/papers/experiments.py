@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
-from remask.config import MaskValue, Protocol
+from remask.config import CONDITIONS, MaskValue, Protocol
 from remask.errors import UnknownNameError, unknown
 from remask.names import system_name
 from remask.papers.published import Claim, claims, read_data
@@ -17,7 +17,7 @@ ABLATION_MASKS = (-math.inf, -1e9, -1e6, -1e3, -10.0, -5.0, -2.0, -1.0, 0.0)
 _OWN_RUNS = "paper-dagger"
 _IN_THE_PAPER = (_OWN_RUNS, "buzzega2020")
 _BUFFERS = (200, 500, 5120)
-_System = tuple[str, float | None]
+_System = tuple[str, MaskValue]
 _ER: _System = ("er", None)
 _MSER: _System = ("er", -math.inf)
 _DERPP: _System = ("derpp", None)
@@ -28,6 +28,9 @@ _ER_EMA: _System = ("er_ema", 0.0)
 _ABLATED: tuple[_System, ...] = tuple(("derpp", mask) for mask in ABLATION_MASKS)
 _ONLINE: tuple[_System, ...] = (
     *(_ER, _DERPP, _ER_ACE, _MSER, ("er", -1.0), _MSDERPP, _MSDERPP_1, _ER_EMA),
+)
+_FASHION: tuple[_System, ...] = (
+    *(_ER, _MSER, ("er", -1.0), ("er", "auto"), _ER_EMA, ("icarl", None)),
 )
 _NOT_AUGMENTED: tuple[_System, ...] = (
     *((method, None) for method in ("er", "er_ace", "mir", "icarl", "agem")),
@@ -68,9 +71,11 @@ EXPERIMENTS = {
     "gap": "how far old tasks fall right after a switch; not in the paper",
     "online": "photographs in one pass, beside the figures of the ER-ACE paper",
     "online-small": "the same with a part of the data",
+    "fashion": "Split-Fashion-MNIST, beside the figures of Rethinking experience replay",
 }
 """The names that `experiment_cells` accepts, and what each measures."""
 _PAPER = ("main", "low-buffer", "ablation", "confidence", "appendix")
+_ELSEWHERE = ("online", "online-small", "fashion")  # with figures that others published
 
 
 def experiment_cells(name: str, benchmark: str) -> list[PaperCell]:
@@ -106,7 +111,7 @@ def _cells(name: str, benchmark: str) -> list[PaperCell]:
             augmented = (*_ONLINE, ("er", 0.0), ("mir", None), ("ss_il", None))
             return [
                 PaperCell(benchmark, *system, buffer, protocol="online", augment=augment)
-                for buffer in (200, 1000)
+                for buffer in (50, 200, 1000)
                 for augment, systems in ((True, augmented), (False, _NOT_AUGMENTED))
                 for system in systems
             ]
@@ -117,6 +122,16 @@ def _cells(name: str, benchmark: str) -> list[PaperCell]:
                 for share in (0.05, 0.1, 0.25, 0.5)
                 for augment, systems in ((True, _ONLINE), (False, published))
                 for system in systems
+            ]
+        case "fashion", "split-fashion-mnist":
+            joint = PaperCell(benchmark, "joint", None, 0, protocol="rethinking")
+            return [
+                *(
+                    replace(joint, method=method, mask=mask, buffer=buffer)
+                    for method, mask in _FASHION
+                    for buffer in (200, 500, 1000)
+                ),
+                joint,
             ]
     return []
 
@@ -130,7 +145,7 @@ def experiments_of(cell: PaperCell) -> list[str]:
 def _experiments() -> dict[PaperCell, list[str]]:
     found: dict[PaperCell, list[str]] = {}
     for benchmark in published_benchmarks():
-        for name in (*_PAPER, "online"):
+        for name in (*_PAPER, *_ELSEWHERE):
             for cell in experiment_cells(name, benchmark):
                 found.setdefault(cell, []).append(name)
     return found
@@ -160,7 +175,8 @@ def _figures() -> dict[PaperCell, dict[str, Claim]]:
 
 def _cell_of(claim: Claim) -> PaperCell:
     system = (claim.benchmark, claim.method, claim.mask, claim.buffer)
-    return PaperCell(*system, protocol=claim.protocol, augment=claim.augment)
+    conditions = {name: getattr(claim, name) for name in CONDITIONS}
+    return PaperCell(*system, **conditions)
 
 
 Quantifier = Literal["every", "most", "some"]

@@ -1,6 +1,7 @@
 """Published settings and figures, read from the JSON files that ship with the package."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -35,14 +36,16 @@ class Claim:
     setting: str  # `class-il` or `task-il`
     metric: str  # `A_T` or `F_T`
     mean: float
-    std: float
+    std: float  # NaN: not published
     trials: int
     source: str
     """`paper-dagger`: the paper's own runs; `buzzega2020`: quoted there from the DER paper;
     `arani2022`: from the CLS-ER repository, not in the paper; `caccia2022`: the ER-ACE paper, and
-    `caccia2022-sweep`: the validation accuracy of the best setting in its authors' sweep."""
+    `caccia2022-sweep`: the validation accuracy of the best setting in its authors' sweep;
+    `buzzega2020b`: *Rethinking experience replay*."""
     protocol: Protocol = "paper"
     augment: bool = True
+    share: float = 1.0
 
 
 # Not from a paper: chosen so that forgetting the small digits takes about as many steps.
@@ -86,10 +89,12 @@ def published_settings(
 ) -> Settings | None:
     """The published settings for the nearest published buffer size; None if there are none.
 
-    Those of the online protocol were published for Split-CIFAR-10; other benchmarks share them.
+    Those of the other protocols were published for one benchmark; all benchmarks share them.
     """
     if protocol == "online":
         like = "split-cifar10, online" + ", not augmented" * (not augment)
+    elif protocol == "rethinking":
+        like = "split-fashion-mnist, rethinking"
     elif benchmark == "split-digits":
         return _DIGITS
     else:
@@ -108,6 +113,7 @@ def claims() -> tuple[Claim, ...]:
     found = read_data("results.json")
     for entry in found:
         entry["mask"] = None if entry["mask"] is None else float(entry["mask"])  # "-inf"
+        entry["std"] = math.nan if entry["std"] is None else entry["std"]
     return tuple(Claim(**entry) for entry in found)
 
 

@@ -15,6 +15,7 @@ from typing import Literal, get_args
 from rich.text import Text
 
 from remask.papers.experiments import (
+    EXPERIMENTS,
     Expectation,
     PaperCell,
     Statement,
@@ -67,7 +68,7 @@ class Comparison:
 
     @property
     def deviations(self) -> float:
-        """Our mean minus the published one, in published standard deviations."""
+        """Our mean minus the published one, in published deviations; NaN if there are none."""
         difference = math.nan if self.ours is None else self.ours.mean - self.claim.mean
         if abs(difference) <= _ROUNDING:
             return 0.0
@@ -87,7 +88,10 @@ class Comparison:
             return None
         # A difference that rounding may explain does not count.
         ours = self.ours if self.deviations else self.ours._replace(mean=self.claim.mean)
-        return welch(ours, self.published)
+        published = self.published
+        if math.isnan(published.std):  # not published: the mean counts as exact
+            published = published._replace(std=0.0)
+        return welch(ours, published)
 
     @property
     def verdict(self) -> Verdict:
@@ -149,8 +153,9 @@ def published_beside(ours: Sequence[Cell], *, paper: bool = False) -> list[Compa
     """
     begun = {cell.config.benchmark for cell in ours}
     benchmarks = [name for name in published_benchmarks() if name in begun]
-    known = [cell for b in benchmarks for e in ("all", "online") for cell in experiment_cells(e, b)]
-    compared = compare(known, ours)
+    asked = [name for name in EXPERIMENTS if name != "gap"]  # nothing is published about it
+    known = dict.fromkeys(c for b in benchmarks for e in asked for c in experiment_cells(e, b))
+    compared = compare(list(known), ours)
     parts = [{(c.paper.benchmark, e) for e in experiments_of(c.paper)} for c in compared]
     wanted = Counter(part for own in parts for part in own)
     run = Counter(
@@ -187,9 +192,14 @@ def comparison_summary(compared: Sequence[ComparedCell]) -> list[str]:
         )
     counts += [f"{found[name]} {name}" for name in _UNTESTED if found[name]]
     sizes = " or ".join(map(str, sorted({figure.claim.trials for figure in figures})))
+    lines = []
+    if measured := [f for f in figures if not math.isnan(f.deviations)]:
+        lines.append(
+            f"Of {len(measured)} figures, {sum(f.is_near for f in measured)} are within 2 std of "
+            f"the published one. std: our difference in published standard deviations."
+        )
     return [
-        f"Of {len(figures) - found['not run']} figures, {sum(f.is_near for f in figures)} are "
-        f"within 2 std of the published one. std: our difference in published standard deviations.",
+        *lines,
         f"{'; '.join(counts)}. Test: {VERDICT_TEST}.",
         f"±: population standard deviation over trials. Published figures are over {sizes} trials.",
     ]
@@ -230,7 +240,8 @@ def _texts(cell: ComparedCell) -> Iterator[tuple[str, str, str, str]]:
             yield ours, "", "", ""
             continue
         found = figure.verdict if figure.verdict in ("better", "worse") else ""
-        deviations = f"{figure.deviations:+.1f}" if figure.ours else "-"
+        away = figure.deviations
+        deviations = "-" if math.isnan(away) else f"{away:+.1f}"
         yield ours, write_aligned(figure.published), deviations, found
 
 

@@ -203,7 +203,8 @@ def _published(compared: ComparedCell | None) -> dict[str, Any]:
         return {"experiments": [], "verdict": None, "claims": {}}
     claims = {
         measure: {
-            **{name: getattr(figure.claim, name) for name in ("mean", "std", "trials", "source")},
+            **{name: getattr(figure.claim, name) for name in ("mean", "trials", "source")},
+            "std": _number(figure.claim.std),
             "deviations": _number(figure.deviations),
             "p": figure.test and figure.test.p_different,
             "verdict": figure.verdict,

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -58,10 +58,11 @@ class _ByMetric(dict[str, Spread]):
 
 
 def write_spread(spread: Spread, between: str = " ±", alone: str = "") -> str:
-    """`85.29 ±2.05`; `alone` replaces the deviation of one trial, which has none."""
+    """`85.29 ±2.05`; `alone` replaces a missing deviation, such as that of one trial."""
     if math.isnan(spread.mean):
         return "-"
-    return f"{spread.mean:.2f}" + (f"{between}{spread.std:.2f}" if spread.trials > 1 else alone)
+    known = spread.trials > 1 and not math.isnan(spread.std)
+    return f"{spread.mean:.2f}" + (f"{between}{spread.std:.2f}" if known else alone)
 
 
 def scores(record: TrialRecord) -> dict[str, float]:
@@ -337,17 +338,26 @@ def cell_labels(
     settings = [{**vars(config), **dict(config.weights)} for config in configs]
     for own in settings:
         del own["weights"]
-    groups = grouped(settings, lambda own: tuple(own[name] for name in _SHOWN))
-    differing = {
-        shown: {name for own in group for name, _ in own.items() ^ group[0].items()}
-        for shown, group in groups.items()
-    }
+    # A method's rows with and without a mask differ in the same words, and so stand together.
+    alike = [name for name in _SHOWN if name != "mask"]
+    of_a_mask = ("mask", "positive_mask", "mask_stored", "fade", "fade_power")
+    differing = zip(_differing(settings, _SHOWN), _differing(settings, alike), strict=True)
     labels = []
-    for config, own in zip(configs, settings, strict=True):
-        names = differing[tuple(own[name] for name in _SHOWN)]
+    for config, own, (with_mask, with_any) in zip(configs, settings, differing, strict=True):
+        names = with_mask | with_any.difference(of_a_mask)
         system = system_name(config.method, config.mask, (titles or {}).get(config))
         labels.append(", ".join([system, *(f"{n}={v}" for n, v in own.items() if n in names)]))
     return labels
+
+
+def _differing(settings: Sequence[Mapping[str, object]], shared: Sequence[str]) -> list[set[str]]:
+    """For each, the names of the settings that differ among those that share some."""
+    key = itemgetter(*shared)
+    found = {
+        common: {name for own in group for name, _ in own.items() ^ group[0].items()}
+        for common, group in grouped(settings, key).items()
+    }
+    return [found[key(own)] for own in settings]
 
 
 def _order(config: TrialConfig) -> list[tuple[bool, bool, object]]:
