@@ -30,7 +30,6 @@ from tests.store.store_samples import make_config
         make_config(validation=0.15),
         make_config(mask=0.5, positive_mask=True, buffer=20, fade=1.5),
         make_config(method="derpp", mask=-1.0, mask_stored=True, alpha=0.5, beta=0.5),
-        make_config(method="er_ema", alpha=0.5, weights={"slowness": 0.9, "ramp": 3}),
         make_config(
             method="er_ema", mask="auto", buffer=20, alpha=0.5, weights={"slowness": 0.9, "ramp": 9}
         ),

@@ -29,39 +29,27 @@ def reader(remask: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     return run
 
 
-def _check(page: str, run: Command, outputs: int) -> None:
-    seen = list(follow(page, run))
+@pytest.mark.parametrize(
+    ("name", "up_to", "outputs"),
+    [
+        pytest.param("loss", "", 4, marks=pytest.mark.thorough),
+        pytest.param("method", "\n## The table", 2, marks=pytest.mark.thorough),
+        pytest.param("method", "", 3, marks=pytest.mark.slow),
+        ("paper", "\n## Extend it", 1),
+        pytest.param("paper", "", 3, marks=pytest.mark.data),
+    ],
+)
+def test_a_tutorial_prints_what_its_page_shows(
+    reader: Command, name: str, up_to: str, outputs: int
+) -> None:
+    page = (DOCS / "tutorials" / f"{name}.md").read_text("utf-8")
+    assert up_to in page
+    seen = list(follow(page.split(up_to)[0] if up_to else page, reader))
     assert len(seen) == outputs
     for output in seen:
         assert words(output.printed) == words(output.shown)
         shown = pytest.approx(numbers(output.shown), abs=_ANOTHER_PROCESSOR)
         assert numbers(output.printed) == shown
-
-
-@pytest.mark.thorough
-def test_the_loss_in_a_loop_does_what_its_page_shows(reader: Command) -> None:
-    _check((DOCS / "tutorials" / "loss.md").read_text("utf-8"), reader, 4)
-
-
-@pytest.mark.thorough
-def test_the_checks_find_what_the_first_version_of_a_method_lacks(reader: Command) -> None:
-    page, _, _ = (DOCS / "tutorials" / "method.md").read_text("utf-8").partition("\n## The table")
-    _check(page, reader, 2)
-
-
-@pytest.mark.slow
-def test_a_method_goes_from_equation_to_table_as_its_page_shows(reader: Command) -> None:
-    _check((DOCS / "tutorials" / "method.md").read_text("utf-8"), reader, 3)
-
-
-def test_the_paper_s_own_table_is_read_from_the_published_trials(reader: Command) -> None:
-    page, _, _ = (DOCS / "tutorials" / "paper.md").read_text("utf-8").partition("\n## Extend it")
-    _check(page, reader, 1)
-
-
-@pytest.mark.data
-def test_the_paper_is_extended_as_its_page_shows(reader: Command) -> None:
-    _check((DOCS / "tutorials" / "paper.md").read_text("utf-8"), reader, 3)
 
 
 def test_exports_are_written_as_their_page_shows(reader: Command, tmp_path: Path) -> None:

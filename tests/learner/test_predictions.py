@@ -11,7 +11,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from remask.learner import Evaluation, Learner, LearnerError, Prediction, Predictions
+from remask.learner import (
+    Calibration,
+    Evaluation,
+    Learner,
+    LearnerError,
+    Prediction,
+    Predictions,
+)
 from remask.learner.choosing import calibrate, calibration_error
 from remask.learner.evaluation import auroc, confusion_of
 from remask.learner.predictions import Novelty, find_abstention, unknown_test
@@ -25,6 +32,12 @@ def honest(count: int, seed: int, classes: int = 5) -> tuple[Tensor, Tensor]:
     random = torch.Generator().manual_seed(seed)
     scores = 2 * torch.randn(count, classes, generator=random, dtype=torch.float64)
     return scores, torch.multinomial(scores.softmax(1), 1, generator=random).squeeze(1)
+
+
+def calibrated(scores: Tensor, truth: Tensor) -> Calibration:
+    found = calibrate(Rated(scores, truth))
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize("wanted", [0.7, 0.9])
@@ -73,8 +86,7 @@ def test_samples_of_equal_confidence_are_answered_together_or_not_at_all() -> No
 
 def test_a_temperature_finds_scores_that_are_too_sure() -> None:
     scores, truth = honest(4000, seed=0)
-    found = calibrate(Rated(4 * scores, truth))
-    assert found is not None
+    found = calibrated(4 * scores, truth)
     assert found.temperature == pytest.approx(4, rel=0.1)
     assert found.ece_before > 10
     assert found.ece_after < 3
@@ -85,21 +97,17 @@ def test_few_samples_leave_honest_scores_alone_and_still_find_wrong_ones() -> No
     changed, worse = 0, []
     for seed in range(16):
         few = honest(25, seed)
-        found = calibrate(Rated(*few))
-        assert found is not None
+        found = calibrated(*few)
         changed += found.temperature != 1
         worse.append(calibration_error(scores / found.temperature, truth))
-        too_sure = calibrate(Rated(4 * few[0], few[1]))
-        assert too_sure is not None
-        assert too_sure.temperature > 1.8
+        assert calibrated(4 * few[0], few[1]).temperature > 1.8
     assert changed <= 8  # without cross-validation, it would be all
     assert sum(worse) / 16 - calibration_error(scores, truth) < 2.5
 
 
 def test_a_few_samples_that_are_all_right_do_not_make_it_sure_of_everything() -> None:
-    found = calibrate(Rated(torch.tensor([[1.0, 0.0]] * 4), torch.zeros(4, dtype=torch.int64)))
-    assert found is not None
-    assert 0.2 < found.temperature < 1
+    right = calibrated(torch.tensor([[1.0, 0.0]] * 4), torch.zeros(4, dtype=torch.int64))
+    assert 0.2 < right.temperature < 1
     assert calibrate(Rated(torch.zeros(3, 1), torch.zeros(3, dtype=torch.int64))) is None
     assert calibrate(Rated(torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64))) is None
 

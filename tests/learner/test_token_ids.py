@@ -8,8 +8,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from remask.engine import DataDescription
-from remask.errors import RemaskError
 from remask.learner import Learner, LearnerError
 from tests.learner.samples import bits
 
@@ -82,11 +80,3 @@ def test_integers_without_a_net_for_them_are_refused(tmp_path: Path) -> None:
         with pytest.raises(LearnerError, match="takes 12 integers, int64"):
             learner.learn(other, labels, name="second")
     assert bits(tmp_path / "b") == before
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"scale": 0.5}, {"mean": (0.0,), "std": (1.0,)}, {"crop_padding": 1}, {"flip": True}]
-)
-def test_integers_are_neither_scaled_nor_augmented(wrong: dict[str, Any]) -> None:
-    with pytest.raises(RemaskError, match="int64 inputs are passed to the network as they are"):
-        DataDescription((3, 8, 8), 2, input_type=torch.int64, **{"scale": 1.0, **wrong})

@@ -47,10 +47,8 @@ def test_the_page_contains_its_data(data: dict[str, Any]) -> None:
     [
         "</script><script>alert(1)</script>",
         "<!--<script>",
-        "]]>",
         "{{script}}",
         "a\u2028b\u2029c",
-        "\\u003c",
         "&lt;",
         'quote " and \\',
         "naïve \U0001f642",

@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from remask.config import TrialConfig
-from remask.store import Store
 from remask.store.export import trial_json
 from tests.command_line import Answer, CommandLine
 from tests.store.store_samples import diverged, failed, make_config, make_record, make_records
@@ -55,12 +54,9 @@ _settings = st.dictionaries(_fields, _scalar, max_size=4)
 _axes = st.dictionaries(_fields, _scalar | st.lists(_scalar, max_size=2), max_size=2)
 
 
-@pytest.fixture
-def remask(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> CommandLine:
-    monkeypatch.chdir(tmp_path)  # a made-up file name shall not land in the project
-    return CommandLine(tmp_path / "results.db", monkeypatch, capfd)
+@pytest.fixture(autouse=True)
+def _outside_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # files with made-up names are written
 
 
 def _is_an_answer_or_a_message(answer: Answer) -> bool:
@@ -155,17 +151,13 @@ def test_any_import_gets_an_answer_or_a_message_and_leaves_a_store_that_works(
             trial["config_hash"] = TrialConfig.model_validate(trial["config"]).hash
     Path("trials.json").write_text(json.dumps({"trials": trials}))
     remask.store.unlink(missing_ok=True)
-    with Store(remask.store) as store:
-        store.add(make_record(make_config(seed=99)))
+    remask.add(make_record(make_config(seed=99)))
     answer = remask("results", "import", "trials.json")
     assert _is_an_answer_or_a_message(answer)
-    with Store(remask.store) as store:
-        new = store.count() - 1
+    new = len(remask.records()) - 1
     assert f"{new} of them new" in answer.out if answer.code == 0 else new == 0, answer
     exports = [("results", "export", f"out.{ending}") for ending in ("csv", "json", "tex")]
     for command in (("results", "list"), ("results", "compare"), *exports, ("report", "out.html")):
-        after = remask(*command)
-        assert after.code == 0, (command, after)
-        assert "\x1b" not in after.out
+        assert "\x1b" not in remask.succeed(*command).out
     again = remask("results", "import", "out.json")
     assert f"{new + 1} trials read, 0 of them new" in again.out, again
