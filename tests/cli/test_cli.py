@@ -63,6 +63,8 @@ def test_a_stopped_run_with_auto_resumes_to_the_same_result(
     ("arguments", "expected"),
     [
         (["--method", "drepp"], "did you mean 'derpp'"),
+        (["--method", "DER++"], "unknown method 'DER++'; use 'derpp'"),
+        (["--method", "MSDER++(-1)"], "use 'derpp', with a mask"),
         (["--benchmark", "split-mnits"], "did you mean 'split-mnist'"),
         (["--mask", "1"], "[-inf, 0]"),
         (["--method", "joint", "--mask", "-inf"], "does not support a mask"),

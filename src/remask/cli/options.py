@@ -210,7 +210,7 @@ def option_for(
     metavar = _METAVARS.get(kind) if written is None else written.metavar
     parser = number(kind, hint=hint) if kind in (int, float) else None
     text = field.description or ""
-    if default is not None and default is not False:
+    if default not in (None, False, ()):
         text += f" Default: {f'{default:g}' if isinstance(default, float) else default}."
     complete = completions.get(name) or one_of(get_args(inner))
     info = typer.Option(

@@ -278,9 +278,9 @@ def _existing(store: Path | None) -> Store:
 COMMANDS = {
     "list": list_,
     "show": show,
+    "compare": compare_,
     "export": export_,
     "import": import_,
     "merge": merge_,
     "delete": delete,
-    "compare": compare_,
 }

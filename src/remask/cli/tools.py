@@ -98,7 +98,8 @@ def verify(*, name: DatasetName = None, printer: Printing) -> None:
             files.append({"dataset": dataset.name, "path": status.path, "state": status.state})
     printer.result(files)
     if any(file["state"] != "ok" for file in files):
-        exit_if_any(["Run `remask data fetch NAME --force` to replace these files."])
+        advice = "fetches missing data; --force replaces damaged files"
+        exit_if_any([f"`remask data fetch NAME` {advice}."])
 
 
 def where(*, name: DatasetName = None, printer: Printing) -> None:

@@ -104,8 +104,8 @@ F_T: points lost since each task was at its best; lower is better.
 MS = masked softmax: while a task is learnt, the logits of all other classes are held
 at the value in brackets and get no gradient, so new classes do not push old ones down.
 
-Next: `remask reproduce` lists the paper's own tables, or the loss in your own loop, see
-README.md."""
+Next: `remask reproduce` lists the paper's experiments.
+README.md shows the loss in your own loop."""
 
 
 def run(

@@ -194,7 +194,8 @@ def _divided(settings: Mapping[str, Any]) -> tuple[dict[str, Any], RunOptions]:
     known = [*fields, *options, "trials"]
     for name in settings:
         if name not in known:
-            raise SettingsError(f"there is no setting {name!r}{did_you_mean(name, known)}")
+            hint = did_you_mean(name, known) or "; `remask run --help` lists them"
+            raise SettingsError(f"there is no setting {name!r}{hint}")
     chosen = {n: v for n, v in settings.items() if n not in options and v is not None}
     return chosen, RunOptions(**{n: v for n, v in settings.items() if n in options})
 

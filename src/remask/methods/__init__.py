@@ -20,7 +20,7 @@ from remask.methods.sgd import SGD, Joint
 from remask.methods.slow_copies import CLSER, EREMA
 from remask.methods.ss_il import SSIL
 from remask.methods.step import Batch, Step, Term
-from remask.names import MASKED_NAMES
+from remask.names import MASKED_NAMES, systems_named
 from remask.nets.stacked import Gradients, LossGradients, SampleGradients, StackedNet
 from remask.own_code import OwnCodeError, import_own, names_own_code
 
@@ -47,6 +47,9 @@ def find_method(name: str) -> type[Method]:
             f"{name!r} is the method {method!r} with the mask {mask:g}; use "
             f"`--method {method} --mask {mask:g}`"
         )
+    if named := systems_named(name, METHODS):
+        also = ", with a mask" * named[0].masked
+        raise UnknownNameError(f"unknown method {name!r}; use {named[0].method!r}{also}")
     if not names_own_code(name):
         known = [*METHODS, *MASKED_NAMES]
         raise UnknownNameError(
