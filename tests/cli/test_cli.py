@@ -79,8 +79,6 @@ def test_a_stopped_run_with_auto_resumes_to_the_same_result(
         (["--lr", "0"], "greater than 0"),
         (["--device", "abacus"], "abacus"),
         (["--config", "nowhere.toml"], "nowhere.toml"),
-        (["--workers", "0"], "workers = 0"),
-        (["--epohcs", "3"], "--epohcs"),
         (["--tasks", "30"], "not 30"),
         (["--class-order", "1,2"], "class_order"),
         (["--validation", "1"], "validation = 1.0"),
@@ -140,8 +138,6 @@ def test_filters_choose_what_is_listed_and_exported(stored: CommandLine, tmp_pat
     ("arguments", "expected"),
     [
         (["list", "--method", "MSDRE++"], "unknown method 'MSDRE++'; did you mean 'MSDER++'?"),
-        (["list", "--status", "finishd"], "'finished', 'diverged' or 'failed'"),
-        (["compare", "--buffer", "1,x"], "'x' is not valid"),
         (["show", "ffff"], "no trial"),
         (["show", " "], "results list --trials"),
         (["export", "results.xyz"], "--format"),

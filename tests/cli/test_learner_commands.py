@@ -239,9 +239,7 @@ def test_forgetting_a_class_asks_first(remask: CommandLine, images: Path, copied
     assert "a, c, d" in remask.refusal("forget", str(copied), "b", "--yes")
 
 
-def test_a_visit_is_undone_and_learnt_again(
-    remask: CommandLine, images: Path, copied: Path
-) -> None:
+def test_an_undone_visit_is_learnt_again(remask: CommandLine, images: Path, copied: Path) -> None:
     done = remask.succeed("undo", str(copied))
     assert done.out == "undid second: 2 classes known; no longer known: c, d\n"
     remask.succeed("learn", str(copied), "--data", str(images / "second"), "--name", "second")

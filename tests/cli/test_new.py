@@ -49,7 +49,6 @@ def test_a_file_that_is_there_is_left_as_it_is(
     [
         ("method", "torch", "already a Python module"),
         ("net", "My-Net", "invalid module name"),
-        ("net", "class", "invalid module name"),
         ("data", "../data", "invalid module name"),
         ("metod", "mine", "metod"),
     ],

@@ -96,9 +96,7 @@ def test_the_store_to_wait_for_is_not_written_before_it_is_there(remask: Command
 
 
 @pytest.mark.parametrize("command", ["run", "sweep"])
-def test_the_settings_file_is_not_replaced(
-    remask: CommandLine, tmp_path: Path, command: str
-) -> None:
+def test_settings_files_are_not_replaced(remask: CommandLine, tmp_path: Path, command: str) -> None:
     file = tmp_path / "settings.toml"
     text = "trials = 1\n" + "[grid]\nbuffer = [20, 50]\n" * (command == "sweep")
     file.write_text(text)

@@ -147,9 +147,7 @@ def _undented(text: str) -> str:
     return "\n".join(line.strip() for line in text.splitlines() if line.strip())
 
 
-def test_the_memory_works_as_the_page_shows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_memory_is_as_the_page_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"x": torch.randn(6, 5), "y": torch.arange(6), "torch": torch}
     exec(BLOCKS[0], names)

@@ -119,14 +119,11 @@ def test_a_field_may_be_large(tmp_path: Path) -> None:
         ("a.jsonl", b"[" * 100_000, r"line 1: not JSON"),
         ("a.jsonl", b'{"t": "a", "l": "x"}\n{"t": "b"}\n', "line 2: has no column 'l'; it has 't'"),
         ("a.jsonl", b'{"t": 5, "l": "x"}\n', r"a\.jsonl:1: not a text but int"),
-        ("a.jsonl", b'{"t": "a", "l": 0.5}\n', r"a\.jsonl:1: a label must be a class's name or"),
         ("a.jsonl", b'{"t": "\\ud83d", "l": "x"}\n', r"a\.jsonl:1: the text has half of a surrog"),
         ("a.txt", b"a", r"expected a file that ends in \.csv or \.jsonl"),
     ],
 )
-def test_bad_files_are_refused_with_the_line(
-    tmp_path: Path, name: str, content: bytes, message: str
-) -> None:
+def test_a_refusal_names_the_line(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
         read(TextFile(tmp_path / name, "t", "l"), labelled=True)

@@ -84,9 +84,7 @@ def test_an_encoder_of_one_s_own_gets_a_head(tmp_path: Path, method: str) -> Non
         Learner.open(tmp_path / "a", encoder=nn.Sequential(Small().body, nn.Flatten()))
 
 
-def test_a_function_is_imported_if_named_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_function_must_be_named_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "own_nets.py").write_text(
         "from torch import nn\n"

@@ -11,17 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from remask.learner import (
-    Calibration,
-    Evaluation,
-    Learner,
-    LearnerError,
-    Prediction,
-    Predictions,
-)
+from remask.learner import Evaluation, Learner, LearnerError, Prediction, Predictions
 from remask.learner.choosing import calibrate, calibration_error
 from remask.learner.evaluation import auroc, confusion_of
 from remask.learner.predictions import Novelty, find_abstention, unknown_test
+from remask.learner.results import Calibration
 from remask.learner.scoring import Rated, class_weights
 from remask.methods.statistics import ClassStatistics
 from tests.learner.samples import blobs, taught

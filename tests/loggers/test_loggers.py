@@ -130,7 +130,7 @@ def test_json_lines_have_the_settings_of_a_trial_once_and_no_nan(tmp_path: Path)
         b'{"event": "log", "version": 1}\nmy thesis\n',
     ],
 )
-def test_a_file_that_is_no_log_is_unchanged(kind: str, content: bytes, tmp_path: Path) -> None:
+def test_a_file_of_another_kind_is_unchanged(kind: str, content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "thesis.txt"
     path.write_bytes(content)
     with pytest.raises(RemaskError, match=r"is not a remask log .* Nothing was written to it"):

@@ -394,7 +394,6 @@ def test_names_that_look_like_markup_are_printed_verbatim() -> None:
         ([84.4, 89.2], (84, 90, 2)),
         ([50.0], (49, 51, 0.5)),
         ([99.9, 100.0], (98.5, 100, 0.5)),
-        ([0.0, 100.0], (0, 100, 25)),
     ],
 )
 def test_ranges_have_round_ends(values: list[float], expected: tuple[float, float, float]) -> None:

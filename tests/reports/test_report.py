@@ -27,9 +27,7 @@ def data_of(page: Path) -> Any:
     return embedded(page.read_text("utf-8"))
 
 
-def test_a_page_has_every_cell_of_the_store_or_those_that_pass_the_filters(
-    remask: CommandLine, tmp_path: Path
-) -> None:
+def test_a_page_has_the_cells_that_pass_the_filters(remask: CommandLine, tmp_path: Path) -> None:
     remask.add(*make_records(2), *make_records(3, method="derpp", mask=-1.0))
     remask.add(diverged(make_config(method="derpp", mask=-1.0, seed=7)))
     remask.add(failed(make_config(method="hal", seed=7)))

@@ -68,7 +68,6 @@ def test_a_write_that_is_broken_off_leaves_the_old_file_and_no_other(
         (errno.EROFS, "Read-only file system", "can be written"),
         (errno.EACCES, "Permission denied", "Fix the permissions"),
         (errno.EIO, "Input/output error", "disk may be failing"),
-        (errno.ENAMETOOLONG, "File name too long", "another folder"),
     ],
 )
 def test_the_message_says_what_failed_where_why_and_what_to_do(

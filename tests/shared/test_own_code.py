@@ -80,9 +80,7 @@ def test_the_package_around_a_module_counts(write: Write) -> None:
     assert _fingerprint("package.leaf") != before
 
 
-def test_moved_files_are_the_same(
-    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_moved_code_is_equal(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(first="import lib", lib="")
     before = _fingerprint("first")
     (tmp_path / "code").rename(tmp_path / "moved")

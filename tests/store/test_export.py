@@ -225,7 +225,6 @@ def _set(*place: str | int, to: Any) -> Callable[[Any], Any]:
         (_set("confidence", 0, to=1.5), "from 0 to 1"),
         (_set("created", to="9999-12-31T23:59:59-05:00"), "the years 1 to 9999"),
         (_set("config", "batch", to=2**70), "config.batch"),
-        (_set("config", "class_order", to=[2**63]), "config.class_order"),
         (_set("config", "benchmark", to=f"a{_ESCAPE}"), "no control characters"),
         (_set("config", "net", to="x" * 501), "at most 500"),
         (_set("config", "weights", to=[["a", 1.0], ["a", 2.0]]), "config.weights"),

@@ -80,7 +80,7 @@ def test_opening_makes_the_file_and_its_folders(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("junk", [b"x", b"seed,accuracy\n1,99\n" * 1000, b"SQLite format 3\0"])
-def test_a_file_that_is_no_database_is_refused_and_unchanged(tmp_path: Path, junk: bytes) -> None:
+def test_a_file_of_another_kind_is_refused_and_unchanged(tmp_path: Path, junk: bytes) -> None:
     path = tmp_path / "results.db"
     path.write_bytes(junk)
     assert "left as it is" in refusal(path)
@@ -127,9 +127,7 @@ def test_the_database_of_another_program_is_refused_and_left_alone(tmp_path: Pat
 @pytest.mark.parametrize(
     ("version", "remedy"), [(VERSION - 1, "Choose another"), (VERSION + 1, "Upgrade remask")]
 )
-def test_a_store_of_another_schema_version_is_refused_and_left_alone(
-    tmp_path: Path, version: int, remedy: str
-) -> None:
+def test_a_store_of_another_version_is_refused(tmp_path: Path, version: int, remedy: str) -> None:
     path = filled(tmp_path / "results.db", 1)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA user_version = {version}")
@@ -242,9 +240,7 @@ def test_a_store_locked_by_another_writer_says_so_and_works_again_later(tmp_path
 
 
 @pytest.mark.parametrize("what", ["deleted", "replaced", "relinked"])
-def test_a_store_whose_file_is_gone_says_so_and_can_still_be_read(
-    tmp_path: Path, what: str
-) -> None:
+def test_a_store_whose_file_is_gone_can_still_be_read(tmp_path: Path, what: str) -> None:
     first, second = make_records(2)
     real, path = filled(tmp_path / "real.db", 1), tmp_path / "results.db"
     path.symlink_to(real)

@@ -29,9 +29,7 @@ def other(tmp_path: Path) -> Path:
     )
 
 
-def test_new_trials_are_added_and_equal_ones_stay_and_the_other_store_is_only_read(
-    tmp_path: Path, other: Path
-) -> None:
+def test_new_trials_are_added_and_the_other_store_is_only_read(tmp_path: Path, other: Path) -> None:
     path = _store(tmp_path / "a.db", *(make_record(make_config(seed=seed)) for seed in (0, 1)))
     before = contents(other.parent)
     with Store(path) as store:

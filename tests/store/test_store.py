@@ -117,9 +117,7 @@ def test_records_come_in_the_same_order_however_they_were_added(tmp_path: Path) 
         ({"since": datetime(2026, 2, 1, 0, 0, 1, tzinfo=UTC)}, [3]),
     ],
 )
-def test_filters_pass_what_they_name(
-    store: Store, filters: dict[str, object], seeds: list[int]
-) -> None:
+def test_filters_choose_trials(store: Store, filters: dict[str, object], seeds: list[int]) -> None:
     store.add(make_record(make_config(seed=0)))
     store.add(failed(make_config(seed=1, benchmark="split-mnist")))
     boundary = datetime(2026, 2, 1, tzinfo=UTC)
@@ -171,9 +169,7 @@ def systems(store: Store) -> Store:
         ("another:Thing", []),
     ],
 )
-def test_any_name_of_a_method_finds_its_trials(
-    systems: Store, name: object, seeds: list[int]
-) -> None:
+def test_a_method_is_found_by_any_name(systems: Store, name: object, seeds: list[int]) -> None:
     assert sorted(record.seed for record in systems.records({"method": name})) == seeds
     assert systems.count({"method": name}) == len(seeds)
 
@@ -242,9 +238,7 @@ def test_a_forged_row_is_named(store: Store, column: str, value: object, reason:
 
 
 @pytest.mark.parametrize(("column", "value"), [("seed", 5), ("mask", -1.0), ("hardware", "Cray")])
-def test_a_column_that_contradicts_its_record_is_found(
-    store: Store, column: str, value: object
-) -> None:
+def test_a_column_unlike_its_record_is_found(store: Store, column: str, value: object) -> None:
     store.add(make_record())
     _forge(store, column, value, make_record())
     with pytest.raises(StoreError, match=r"is damaged: .*, its record implies"):

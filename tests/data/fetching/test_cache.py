@@ -56,9 +56,7 @@ def test_data_that_ships_with_the_package_is_never_fetched(tmp_path: Path) -> No
         load_benchmark("split-digits", data=tmp_path)
 
 
-def test_arrays_are_mapped_and_written_to_without_changing_files(
-    unpacked: Path, cache: Path
-) -> None:
+def test_writing_to_mapped_arrays_changes_no_file(unpacked: Path, cache: Path) -> None:
     mapped = load(toy_dataset(), unpacked)["train_images"]
     before = contents(cache)
     assert isinstance(mapped, np.memmap)
@@ -169,9 +167,7 @@ def test_an_archive_in_the_cache_is_used_or_reported_and_kept(cache: Path, body:
 
 
 @pytest.mark.parametrize("published", [True, False])
-def test_a_modified_array_is_refused_and_left_alone(
-    unpacked: Path, cache: Path, published: bool
-) -> None:
+def test_a_modified_array_is_refused_and_kept(unpacked: Path, cache: Path, published: bool) -> None:
     dataset = toy_dataset() if published else replace(toy_dataset(), checksums=())
     fetch(dataset, data=unpacked)
     path = next(cache.glob("test_images.*"))

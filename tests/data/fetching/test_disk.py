@@ -238,9 +238,7 @@ def test_another_folder_or_a_single_file_is_refused(raw: dict[str, bytes], tmp_p
 
 @pytest.mark.data
 @pytest.mark.skipif(not DEBIAN.is_dir(), reason="apt-get install dataset-fashion-mnist")
-def test_debian_s_fashion_mnist_is_the_real_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_debian_has_the_real_fashion_mnist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert DATASETS["fashion-mnist"].sources[0].url == str(DEBIAN)
     monkeypatch.setenv("REMASK_DATA", str(tmp_path))
     benchmark = load_benchmark("split-fashion-mnist", data=DEBIAN)

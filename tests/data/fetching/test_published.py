@@ -104,10 +104,8 @@ IMAGES = np.frombuffer(RECORDS, np.uint8).reshape(-1, 1 + PIXELS)[:, 1:]
 DAMAGES = {
     "payload": PAYLOAD,
     "payload as labels": THIRD.replace(b"}(", b"}(" + PAYLOAD[2:-1], 1),
-    "cut": THIRD[:-1],
     "long": THIRD + bytes(100_000),
     "pixels of another shape": batch(RECORDS, data=IMAGES.reshape(-1, PIXELS // 2)),
-    "pixels as text": batch(RECORDS, data=b"a"),
     "a label too few": batch(RECORDS, labels=[1] * 9),
     "a large label": batch(RECORDS, labels=[256] * 10),
     "labels in lists": batch(RECORDS, labels=[[1]] * 10),
@@ -129,9 +127,7 @@ def test_a_pickle_without_images_and_labels_is_refused_and_never_run(data: bytes
         ("train_lables.json", lambda: b"[1, 2]", "not a list of 10 small numbers"),
     ],
 )
-def test_pictures_of_another_size_are_refused(
-    name: str, body: Callable[[], bytes], reason: str
-) -> None:
+def test_pictures_of_other_sizes_fail(name: str, body: Callable[[], bytes], reason: str) -> None:
     with pytest.raises(WrongContentsError, match=reason):
         png(reader(package() | {name: body()}), "data_batch_2.png", BATCH)
 

