@@ -1,4 +1,4 @@
-"""The online protocol: pixels in [-1, 1], separate forwards, summed losses; shares of the data."""
+"""Steps by hand in both protocols; the online protocol's pixels; shares of the data."""
 
 from dataclasses import replace
 from typing import Any
@@ -13,7 +13,7 @@ from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.engine import TrialStack
 from remask.methods import Method, Step, find_method
-from tests.engine.stack_samples import MakeConfig, assert_same, batch_normed, net_of, snapshot
+from tests.engine.stack_samples import MakeConfig, assert_same, batch_normed, net_of
 
 Seen = tuple[Tensor, Tensor, Tensor | None]  # inputs, labels, stored logits of one batch
 
@@ -35,45 +35,56 @@ def watched(method: str, steps: list[list[Seen]]) -> type[Method]:
     return Watched
 
 
-@pytest.mark.parametrize(("method", "mask"), [("er", None), ("er", -1.0), ("derpp", -torch.inf)])
-def test_stream_and_replay_have_their_own_forward_and_their_losses_are_summed(
-    method: str, mask: float | None, config: MakeConfig, tiny: Benchmark
+@pytest.mark.parametrize("protocol", ["paper", "online"])
+@pytest.mark.parametrize(
+    ("method", "mask"), [("er", None), ("er", -1.0), ("der", -1.0), ("derpp", -torch.inf)]
+)
+def test_a_step_with_batch_statistics_is_the_one_by_hand(
+    method: str, mask: float | None, protocol: str, config: MakeConfig, tiny: Benchmark
 ) -> None:
-    single = config(method=method, mask=mask, protocol="online", augment=False)
+    single = config(method=method, mask=mask, protocol=protocol, augment=False)
     steps: list[list[Seen]] = []
     stack = TrialStack([single], tiny, method=watched(method, steps), build_net=batch_normed)
     net = batch_normed(tiny.input_shape, tiny.num_classes).train()
-    own = list(tiny.tasks[0])
+    absent = torch.ones(tiny.num_classes, dtype=torch.bool)
+    absent[list(tiny.tasks[0])] = False
+    arrived: dict[bytes, Tensor] = {}
     run = stack.run()
     for number in range(4):
-        before = {n[4:]: t[0] for n, t in snapshot(stack).items() if n.startswith("net/")}
+        before = {name[4:]: tensor[0] for name, tensor in net_of(stack).items()}
         weights = {n: before[n].clone().requires_grad_() for n, _ in net.named_parameters()}
-
-        def logits(inputs: Tensor, weights: dict[str, Tensor] = weights) -> Tensor:
-            said: Tensor = functional_call(net, weights, (inputs,))
-            return said
-
         next(run)
         (inputs, labels, _), *replays = steps[number]
-        masked = logits(inputs)
-        if mask is not None:
-            absent = torch.ones(tiny.num_classes, dtype=torch.bool)
-            absent[own] = False
-            masked = masked.masked_fill(absent, mask)
-        loss = F.cross_entropy(masked, labels)
-        if replays and method == "er":
-            ((images, classes, _),) = replays
-            loss = loss + F.cross_entropy(logits(images), classes)
-        elif replays:
-            (first, _, stored), (second, classes, _) = replays
-            recalled, relearnt = torch.split(logits(torch.cat([first, second])), len(first))
-            assert stored is not None
-            loss = loss + single.alpha * F.mse_loss(recalled, stored)
-            loss = loss + single.beta * F.cross_entropy(relearnt, classes)
+        batches = [inputs, *(images for images, _, _ in replays)]
+        if protocol == "online":
+            forwards = [batches[:1], batches[1:]]
+        else:
+            forwards = [batches] if method == "er" else [[batch] for batch in batches]
+        logits: list[Tensor] = []
+        for parts in filter(None, forwards):
+            said: Tensor = functional_call(net, weights, (torch.cat(parts),))
+            logits += torch.split(said, [len(part) for part in parts])
+
+        stream = logits[0] if mask is None else logits[0].masked_fill(absent, mask)
+        losses = [F.cross_entropy(stream, labels)]
+        for place, (images, classes, stored) in enumerate(replays):
+            if stored is not None and place == 0:
+                losses.append(single.alpha * F.mse_loss(logits[1], stored))
+                for image, kept in zip(images, stored, strict=True):
+                    torch.testing.assert_close(kept, arrived[image.numpy().tobytes()])
+            else:
+                weight = 1.0 if stored is None else single.beta
+                losses.append(weight * F.cross_entropy(logits[1 + place], classes))
+        loss = torch.stack(losses).sum()
+        if protocol == "paper" and method == "er":  # one mean over all samples
+            every = torch.cat([labels, *(classes for _, classes, _ in replays)])
+            loss = F.cross_entropy(torch.cat([stream, *logits[1:]]), every)
         gradients = torch.autograd.grad(loss, list(weights.values()))
-        for (name, weight), gradient in zip(weights.items(), gradients, strict=True):
+        for (name, value), gradient in zip(weights.items(), gradients, strict=True):
             after = stack.state()[f"net/{name}"][0]
-            torch.testing.assert_close(after, weight.detach() - single.lr * gradient, msg=name)
+            torch.testing.assert_close(after, value.detach() - single.lr * gradient, msg=name)
+        for image, own in zip(inputs, logits[0].detach(), strict=True):
+            arrived[image.numpy().tobytes()] = own
     assert len(steps[3]) == find_method(method).draws + 1
 
 

@@ -817,23 +817,24 @@ class SlowLODE(SlowReplay):
         return (self.mean_of(losses) + replayed) / 2
 
 
-class SlowDERpp(SlowReplay):
-    """Two draws: the logits of one are distilled, the labels of the other are learnt again."""
+class SlowDER(SlowReplay):
+    """The logits of a draw are distilled."""
 
-    draws_per_step = 2
     memory: list[Any]
     """Of every sample its row, and the logits that it had when it arrived."""
 
     def step(self, task: int, rows: list[int]) -> None:
-        recalled, relearnt = ([self.memory[i] for i in self.draws.pop(0)] for _ in range(2))
+        drawn = [self.draws.pop(0) for _ in range(self.draws_per_step)]
+        recalled, *relearnt = ([self.memory[slot] for slot in slots] for slots in drawn)
         said = {row: self.logits(self.images[row]).detach() for row in rows}
         loss = self.mean_of(self.stream_losses(task, rows))
         if recalled:
             squares = [
                 (self.logits(self.images[row]) - before).square().mean() for row, before in recalled
             ]
-            labels = self.losses(self.of_rows([row for row, _ in relearnt]))
             loss = loss + self.weight["alpha"] * self.mean_of(squares)
+        for samples in filter(None, relearnt):
+            labels = self.losses(self.of_rows([row for row, _ in samples]))
             loss = loss + self.weight["beta"] * self.mean_of(labels)
         self.move(self.gradient(loss))
         if self.config.mask_stored:
@@ -841,6 +842,12 @@ class SlowDERpp(SlowReplay):
             for kept in said.values():
                 kept[absent] = float(self.config.mask or 0.0)
         self.insert([(row, said[row]) for row in rows])
+
+
+class SlowDERpp(SlowDER):
+    """The labels of a second draw are learnt again."""
+
+    draws_per_step = 2
 
 
 class SlowMIR(SlowReplay):
@@ -905,6 +912,8 @@ class SlowSSIL(Slow):
 
 SLOW: dict[str, type[Slow]] = {
     "sgd": Slow,
+    "der": SlowDER,
+    "derpp": SlowDERpp,
     "oewc": SlowOEWC,
     "si": SlowSI,
     "lwf": SlowLwF,
