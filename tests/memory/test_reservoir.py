@@ -153,17 +153,6 @@ def test_draws_of_following_steps_and_epochs_are_independent_of_each_other() -> 
         )
 
 
-def test_draws_and_insertions_come_from_streams_of_their_own() -> None:
-    with_draws, without = plan([4, 4, 4], draws=2), plan([4, 4, 4], draws=0)
-    assert [without.draws(number) for number in range(3)] == [None, None, None]
-    for number in range(3):
-        one, other = with_draws.kept(number), without.kept(number)
-        assert (one is None) == (other is None)
-        if one is not None and other is not None:
-            assert torch.equal(one[0], other[0])
-            assert torch.equal(one[1], other[1])
-
-
 def test_a_step_draws_from_what_was_there_before_its_own_batch() -> None:
     sizes, trials = [4, 4, 4, 3], 300
     planned = plan(sizes, capacity=10, draw_size=6, seeds=range(trials))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from remask.files import DurabilityError, Lock, LockHeldError, make_folder
+from remask.files import DurabilityError, Lock, LockHeldError
 from tests.runs.faults import (
     CrashError,
     FaultyDisk,
@@ -127,20 +127,6 @@ def test_a_checkpoint_damaged_anywhere_is_noticed_and_the_one_before_is_loaded(
         assert [str(newest) in warning for warning in found.warnings] == [True]
 
 
-def test_the_note_of_a_locks_owner_may_be_damaged_anywhere(tmp_path: Path) -> None:
-    path, note = tmp_path / "lock", tmp_path / "lock.owner.json"
-    with Lock(path):
-        data = note.read_bytes()
-        for damaged in damaged_versions(data, (1, 16, 128)):
-            note.write_bytes(damaged)
-            with pytest.raises(LockHeldError, match="held by"), Lock(path):
-                pass
-    for damaged in list(damaged_versions(data, (1,)))[::10]:
-        note.write_bytes(damaged)
-        with Lock(path):
-            pass
-
-
 @pytest.mark.parametrize("code", ERRNOS, ids=errno.errorcode.get)
 def test_a_lock_is_held_even_where_its_owner_cannot_sign(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
@@ -156,13 +142,3 @@ def test_a_lock_is_held_even_where_its_owner_cannot_sign(
                 with pytest.raises(LockHeldError) as caught, Lock(tmp_path / "lock"):
                     pass
                 assert "innocent" not in str(caught.value)
-
-
-def test_a_folder_that_cannot_be_made_is_reported_at_each_point(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for at in range(4):
-        with monkeypatch.context() as patch:
-            FaultyDisk(at, partial(OSError, errno.EROFS, "Read-only file system")).install(patch)
-            with pytest.raises(DurabilityError, match="Read-only file system"):
-                make_folder(tmp_path / str(at) / "inner")
