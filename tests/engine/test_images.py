@@ -11,13 +11,7 @@ from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.engine import TrialStack, module_stack
 from tests.engine.conftest import MEAN, STD
-from tests.engine.stack_samples import (
-    MakeConfig,
-    channels_last_net,
-    finish,
-    small_resnet,
-    snapshot,
-)
+from tests.engine.stack_samples import MakeConfig, channels_last_net, finish, small_resnet, snapshot
 from tests.engine.test_online import Seen, watched
 
 

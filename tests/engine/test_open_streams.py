@@ -183,10 +183,7 @@ def test_a_memory_that_has_a_place_for_every_task_refuses_one_too_many(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"inputs": torch.zeros(4, 1, 3, 3)},
-            "must be torch.uint8 .N, 1, 3, 3., got",
-        ),
+        ({"inputs": torch.zeros(4, 1, 3, 3)}, "must be torch.uint8 .N, 1, 3, 3., got"),
         ({"inputs": torch.zeros(4, 9, dtype=torch.uint8)}, r"got torch.uint8 \[4, 9\]"),
         ({"labels": torch.tensor([0, 1, 2])}, "one for each of the 4 inputs"),
         ({"labels": torch.tensor([0, 1, 2, 6])}, "must be in 0..5, found"),

@@ -9,13 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from remask.data.benchmark import (
-    Benchmark,
-    load_benchmark,
-    resplit,
-    same_benchmark,
-    save_benchmark,
-)
+from remask.data.benchmark import Benchmark, load_benchmark, resplit, same_benchmark, save_benchmark
 from remask.data.classes import SplitError
 from remask.data.domains import in_domains, permute, rotate
 from remask.engine import TrialStack

@@ -118,8 +118,7 @@ def test_python_takes_a_config_file_with_changes(file: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "weights",
-    [["penalty=1,2", "gamma=0.5,1"], {"penalty": [1, 2.0], "gamma": (0.5, 1)}],
+    "weights", [["penalty=1,2", "gamma=0.5,1"], {"penalty": [1, 2.0], "gamma": (0.5, 1)}]
 )
 def test_every_combination_of_the_values_of_weights_is_a_trial(weights: object) -> None:
     configs = configs_from({"method": "oewc", "weights": weights, "trials": 1})
@@ -155,10 +154,7 @@ def test_a_weight_has_a_value_and_one_trial_has_one_of_each() -> None:
         ({"threads": 1.5}, "threads = 1.5: must be a whole number"),
         ({"threads": 4097}, "threads = 4097: must be at most 4096"),
         ({"stack": -1}, "stack = -1: must be at least 1"),
-        (
-            {"checkpoint_seconds": 0.0},
-            "checkpoint_seconds = 0.0: must be at least 0.1",
-        ),
+        ({"checkpoint_seconds": 0.0}, "checkpoint_seconds = 0.0: must be at least 0.1"),
         ({"checkpoint_seconds": math.nan}, "checkpoint_seconds = nan: must be"),
         ({"device": 3}, "device = 3: "),
         ({"worker": 2}, "worker = 2: Extra inputs are not permitted"),

@@ -256,11 +256,7 @@ def test_failures_are_reported_beside_the_other_results(store: Path, tmp_path: P
     )
     sys.path.append(str(tmp_path))
     try:
-        results = remask.run(
-            method=["er", "breaks_for_one:Breaks"],
-            store=store,
-            **SMALL,
-        )
+        results = remask.run(method=["er", "breaks_for_one:Breaks"], store=store, **SMALL)
     finally:
         sys.path.remove(str(tmp_path))
     (failure,) = results.failures

@@ -192,10 +192,7 @@ def test_several_labels_have_the_binary_cross_entropy_of_the_active_classes(acti
             logits, target, active, pos_weight=factors, reduction=reduction
         )
         expected = F.binary_cross_entropy_with_logits(
-            logits[:, kept],
-            target[:, kept].double(),
-            pos_weight=factors[kept],
-            reduction=reduction,
+            logits[:, kept], target[:, kept].double(), pos_weight=factors[kept], reduction=reduction
         )
         torch.testing.assert_close(loss, expected)
     (grad,) = torch.autograd.grad(loss, logits)

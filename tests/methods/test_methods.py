@@ -323,10 +323,7 @@ def test_a_weight_that_a_method_does_not_have_is_refused(
 ) -> None:
     with pytest.raises(SettingsError, match="has no weight 'temper'"):
         trial_configs(
-            benchmark="split-digits",
-            method=name,
-            seeds=[0],
-            overrides={"weights": {"temper": 1.0}},
+            benchmark="split-digits", method=name, seeds=[0], overrides={"weights": {"temper": 1.0}}
         )
     with pytest.raises(ValueError, match=r"has the weights .*, got .*'temper'"):
         TrialStack([config(method=name, weights={"temper": 1.0})], tiny, build_net=small_mlp)

@@ -12,13 +12,7 @@ from remask.data.benchmark import load_benchmark
 from remask.engine import TrialStack
 from remask.experiments import RunOptions
 from remask.experiments.configs import trial_configs
-from remask.experiments.cost import (
-    Sizes,
-    cost_of,
-    net_cost,
-    shortest_time,
-    step_passes,
-)
+from remask.experiments.cost import Sizes, cost_of, net_cost, shortest_time, step_passes
 from remask.experiments.plans import rates_of, seconds_of
 from remask.experiments.running import largest_stacks
 from remask.methods import METHODS

@@ -9,11 +9,7 @@ import pytest
 import torch
 
 from remask.experiments.train import describe_failure
-from remask.machine import (
-    _free_in_group,
-    lacks_memory,
-    write_bytes,
-)
+from remask.machine import _free_in_group, lacks_memory, write_bytes
 from remask.store import Store
 from tests.command_line import QUICK, CommandLine
 from tests.store.store_samples import make_records
@@ -136,9 +132,7 @@ def test_what_runs_out_of_memory_is_known_by_its_words() -> None:
     assert "out of memory" in describe_failure(caught.value)
 
 
-def test_a_net_that_no_machine_has_room_for_is_refused_with_the_figure(
-    remask: CommandLine,
-) -> None:
+def test_a_net_that_no_machine_has_room_for_is_refused_with_the_figure(remask: CommandLine) -> None:
     answer = remask("run", *QUICK, "--net", "resnet18:9999")
     assert answer.code == 1
     assert "resnet18:9999 with a buffer of 20 takes 1.1 TB of memory" in answer.text

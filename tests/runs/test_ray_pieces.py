@@ -17,11 +17,7 @@ from remask.data.benchmark import load_benchmark
 from remask.engine import TrialStack
 from remask.errors import MissingPackageError, SettingsError
 from remask.experiments import RunOptions, ray_cluster
-from remask.experiments.ray_cluster import (
-    ClusterError,
-    Ray,
-    places_on,
-)
+from remask.experiments.ray_cluster import ClusterError, Ray, places_on
 from remask.experiments.ray_node import (
     CheckpointMirror,
     as_arrays,
