@@ -22,7 +22,9 @@ from tests.engine.stack_samples import MakeConfig, assert_same, finish, small_ml
 
 pytest.importorskip("numba")
 
-COMPILED = ["der", "derpp", "er", "er_ace", "er_ema", "er_las", "joint", "lode", "sgd"]
+COMPILED = [
+    *("agem", "der", "derpp", "er", "er_ace", "er_ema", "er_las", "gem", "joint", "lode", "sgd")
+]
 CLOSE = 1e-5
 """The largest difference in weights between the kernel and torch after a short run."""
 
@@ -40,7 +42,8 @@ CASES: dict[str, dict[str, Any]] = {
 
 def make(config: MakeConfig, benchmark: Benchmark, trials: int = 3, **changes: Any) -> TrialStack:
     method = METHODS[changes.get("method", "derpp")]
-    sizes = {} if method.draws else {"buffer": 0, "replay_batch": 0}
+    sizes = {} if method.uses_buffer() else {"buffer": 0}
+    sizes |= {} if method.uses_replay_batch() else {"replay_batch": 0}
     configs = [config(**sizes | changes, seed=seed) for seed in range(trials)]
     return TrialStack(configs, benchmark, build_net=small_mlp)
 
@@ -103,7 +106,9 @@ def test_losses_and_their_terms_are_logged_as_in_torch(
     np.testing.assert_allclose(ours.values, theirs.values, rtol=1e-3)
 
 
-@pytest.mark.parametrize("name", ["derpp", "er_ace", "er_ema", "task-free", "balanced"])
+@pytest.mark.parametrize(
+    "name", ["agem", "balanced", "derpp", "er_ace", "er_ema", "gem", "task-free"]
+)
 def test_bits_depend_neither_on_company_nor_on_pace_or_interruptions(
     config: MakeConfig, tiny: Benchmark, name: str
 ) -> None:

@@ -137,7 +137,7 @@ def test_gem_s_solution_equals_an_exhaustive_search_over_active_bounds(
         past *= 10.0 ** random.integers(-2, 3)
         own = random.standard_normal(8) * 10.0 ** random.integers(-2, 3)
         gram, linear, least = past @ past.T, past @ own, (0.0, 0.5, 1.0)[number % 3]
-        found = solve(gram, linear, least)
+        found = solve(gram, linear, least, 1e-3)
         quadratic = gram + 1e-3 * np.eye(count)
         best = solve_by_trial(quadratic, linear, least)
 
@@ -156,7 +156,7 @@ def test_gem_s_solution_is_found_for_huge_parallel_gradients(count: int) -> None
         past = np.outer(random.uniform(0.5, 2, count), random.standard_normal(8)) * 1e7
         own = random.standard_normal(8) * 1e7
         gram, linear = past @ past.T, past @ own
-        found = solve(gram, linear, 0.5)
+        found = solve(gram, linear, 0.5, 1e-3)
         assert (found >= 0.5).all()
         # The kept gradient disagrees with no past one, but for what 0.5 of each adds anyway.
         bent = past @ (past.T @ found + own)

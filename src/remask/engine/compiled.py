@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from remask.data.tasks import DataDescription, Task
 from remask.engine.compiling import (
+    Constraint,
     Decoding,
     Kernel,
     Layout,
@@ -39,7 +40,7 @@ from remask.methods.slow_copies import SlowCopies
 from remask.methods.step import added
 from remask.nets.stacked import StackedNet, State
 
-_HOOKS = ("loss", "begin_step", "adjust_gradients")
+_HOOKS = ("loss", "begin_step")
 _DENSE = 0.5
 """Zeros are skipped if fewer pairs of neighbouring inputs than this have another number."""
 _LOOKED_AT = 256  # samples
@@ -52,6 +53,7 @@ def can_compile(kind: type[Method]) -> bool:
         kind.trains_net
         and all(getattr(kind, hook) is getattr(Method, hook) for hook in _HOOKS)
         and (kind.slow_copy is not None or kind.after_step is Method.after_step)
+        and (kind.ridge is not None or kind.adjust_gradients is Method.adjust_gradients)
     )
 
 
@@ -205,8 +207,16 @@ class CompiledSteps:
             ends = [batch + size * draw for draw in range(draws.shape[2] + 1)]
             draws = draws.reshape(trials, steps, size * draws.shape[2])
             slots = reservoir.slots[:, columns].reshape(trials, steps, batch)
+        method: Any = self._method
+        constrained = method.ridge is not None and method.memory.filled > 0
+        if constrained:
+            draws, sizes = self._references(plan, numbers)
+            ends = [batch, *(batch + own for own in accumulate(sizes))]
         losses = np.empty((trials, steps, len(kinds)), np.float32)
-        layers, past = self._layout.layers, self._memories(trials)
+        layers = self._layout.layers
+        past = self._kept(trials) if constrained else self._memories(trials)
+        least = torch.as_tensor(method.gamma if constrained else 0.0).expand(trials).tolist()
+        ridge = method.ridge if constrained else -1.0
         copies, shares = self._layout.flat[:, :0], torch.zeros(0, trials)
         if self._method.slow_copy is not None:
             copies, shares = self._layouts[1].flat, self._shares(steps)
@@ -226,6 +236,7 @@ class CompiledSteps:
                     stored_as,
                     *(own[:, :, trial].contiguous().numpy() for own in by_trial),
                 ),
+                Constraint(least[trial], ridge),
                 np.float32(lr[trial]),
                 losses[trial],
             )
@@ -242,6 +253,26 @@ class CompiledSteps:
             for value in of_kind:
                 context.note(name, value)
         return added(values)
+
+    def _references(
+        self, plan: EpochPlan, numbers: Sequence[int]
+    ) -> tuple[NDArray[np.int64], list[int]]:
+        """The slots that a method refers to, [S, n, size] for each step or [S, 1, size]; sizes."""
+        method: Any = self._method
+        slots, sizes = [], []
+        for number in numbers[:1] if method.own_memory == "whole" else numbers:
+            method.context.name_draws(*plan.key, number)
+            own, sizes = method.references()
+            slots.append(own)
+        return torch.stack(slots, 1).numpy(), sizes
+
+    def _kept(self, trials: int) -> list[Samples]:
+        """The samples that a method keeps itself."""
+        memory, samples = self._method.memory, self._feed.samples
+        assert memory is not None
+        places = samples.places(memory.rows())
+        inputs, labels = self._inputs[places.numpy()], samples.labels[places].numpy()
+        return [Samples(inputs[t], labels[t], self._nothing) for t in range(trials)]
 
     def _shares(self, steps: int) -> Tensor:
         """How far the teacher moves in each step, [n, S]; counts the steps."""

@@ -64,11 +64,20 @@ class Plan(NamedTuple):
     places: Any
     """Those of the stream: int64 [steps, B]."""
     draws: Any
-    """Slots of the memory, those of all draws one after the other: int64 [steps, D * R]."""
+    """Slots of the memory, those of all draws one after the other: int64 [steps, D * R], or one row
+    for all steps."""
     slots: Any
     """The slot that each sample of the stream takes afterwards, or -1: int64 [steps, B]."""
     ends: Any
     """Where the stream and each draw end in the samples of a step: int64 [1 + D]."""
+
+
+class Constraint(NamedTuple):
+    """How the gradients of the draws change that of the stream; see `methods.gem.solve`."""
+
+    least: float
+    ridge: float
+    """Negative: draws are replayed instead."""
 
 
 class Terms(NamedTuple):
@@ -125,9 +134,10 @@ def _compiled(inputs: torch.dtype) -> Kernel:
     from numba import njit
 
     from remask.engine import emitter, kernel, passes, vectors
+    from remask.methods import gem
 
     # The cache sees no changes in other files, and none in a file of the same date and size.
-    files = [__file__, *(str(own.__file__) for own in (emitter, kernel, passes, vectors))]
+    files = [__file__, *(str(own.__file__) for own in (emitter, gem, kernel, passes, vectors))]
     digest = hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
     functions = kernel.run_steps, kernel.compute_logits
     for function in functions:
@@ -138,7 +148,7 @@ def _compiled(inputs: torch.dtype) -> Kernel:
             apart = max(
                 difference(run, inputs, sparse=sparse) for sparse in {False, inputs == torch.uint8}
             )
-        except (OSError, RuntimeError):  # no folder for the cache, or no room in it
+        except (OSError, RuntimeError):  # no folder for the cache, or no space in it
             if not cached:
                 raise
             continue
@@ -164,8 +174,8 @@ class Layout:
         self.layers = np.array(rows, dtype=np.int64)
         """See `Net`."""
         trials, size = shapes[0][0], -(-size // _LINE) * _LINE
-        room = torch.zeros(trials * size + _LINE)
-        flat = room[-room.data_ptr() // 4 % _LINE :][: trials * size].view(trials, size)
+        memory = torch.zeros(trials * size + _LINE)
+        flat = memory[-memory.data_ptr() // 4 % _LINE :][: trials * size].view(trials, size)
         for name, row in zip(names, self.layers.tolist(), strict=True):
             inputs, outputs, wide, first, bias = row
             weights = flat[:, first : first + inputs * wide].view(trials, inputs, wide)
@@ -213,6 +223,7 @@ def difference(functions: Kernel, kind: torch.dtype, *, sparse: bool) -> float:
             active[None].numpy(),
             torch.where(active, 0.0, -1.0)[None].numpy(),
         ),
+        Constraint(0.0, -1.0),
         np.float32(0.1),
         losses,
     )

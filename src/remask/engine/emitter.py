@@ -35,7 +35,7 @@ class _Lists(NamedTuple):
 
     entries: Any
     values: Any
-    room: Any
+    capacity: Any
     pairs: Any
 
 

@@ -11,12 +11,14 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import njit
 
 from remask.engine.compiling import CROSS_ENTROPY, STORED
-from remask.engine.emitter import PAIR
+from remask.engine.emitter import DESCEND, PAIR
 from remask.engine.passes import (
     BLOCK,
     LINE,
+    OPTIONS,
     Lists,
     backward,
     compiled,
@@ -26,9 +28,12 @@ from remask.engine.passes import (
     forward,
     layer_starts,
     list_sample,
+    product,
 )
+from remask.methods.gem import solve
 
-_ZERO = np.float32(0)
+_ZERO, _ONE = np.float32(0), np.float32(1)
+_solve = compiled(solve)
 
 
 @compiled
@@ -82,7 +87,7 @@ def _insert(memory, data, place, slot, logits, terms, step):
                     memory.logits[slot, c] = terms.adjusted[terms.stored_as, chosen, c]
 
 
-class _Room(NamedTuple):
+class _Buffers(NamedTuple):
     """Arrays that all steps use."""
 
     at: Any
@@ -107,7 +112,7 @@ class _Room(NamedTuple):
     rows: Any
     """The row of each sample of the terms' batches: int64."""
     taken: Any
-    """The step times the rows of a step, plus the row of each slot then: int64 [M]."""
+    """The latest mark times the most rows, plus the row of each slot then: int64 [M]."""
     labels: Any
     targets: Any
     """The labels and the stored logits of each row."""
@@ -116,8 +121,8 @@ class _Room(NamedTuple):
 @compiled
 def _aligned(size):
     """Zeros that begin at a cache line."""
-    room = np.zeros(size + LINE // 4, np.float32)
-    return room[(-room.ctypes.data % LINE) // 4 :][:size]
+    memory = np.zeros(size + LINE // 4, np.float32)
+    return memory[(-memory.ctypes.data % LINE) // 4 :][:size]
 
 
 @compiled
@@ -131,14 +136,14 @@ def _lists(inputs, decoding, rows):
 
 
 @compiled
-def _room(net, teacher, data, memory, decoding, rows):
+def _allocate(net, teacher, data, memory, decoding, rows):
     """Allocate what steps of at most some rows use."""
     slots, inputs, none = len(memory.labels), net.layers[0, 0], np.int64(0)
     at, weights = layer_starts(net, rows), none
     for layer in range(1, len(net.layers)):
         weights = max(weights, net.layers[layer, 2] * net.layers[layer - 1, 2])
     lists, found = _lists(data.inputs, decoding, rows)
-    return _Room(
+    return _Buffers(
         at,
         _aligned(at[-1]),
         _aligned(at[-1]),
@@ -158,86 +163,158 @@ def _room(net, teacher, data, memory, decoding, rows):
 
 
 @compiled
-def _gather(room, data, memory, decoding, places, slots, step):
-    """Make the samples of a step its rows; returns how many. Samples drawn twice have one row."""
-    batch, most = len(places), len(room.rows)
+def _gather(buffers, data, memory, decoding, places, slots, mark):
+    """Make samples the rows of a pass; returns how many. Samples drawn twice have one row.
+
+    The mark is larger than that of earlier passes.
+    """
+    batch, most = len(places), len(buffers.rows)
     sparse, inputs = decoding.sparse, data.inputs.shape[1]
-    rows, counts = np.int64(0), room.blocks[1]
+    rows, counts = np.int64(0), buffers.blocks[1]
     counts[:] = 0
-    for number in range(most):
+    for number in range(batch + len(slots)):
         slot = slots[number - batch] if number >= batch else np.int64(-1)
-        if slot >= 0 and room.taken[slot] >= step * most:
-            room.rows[number] = room.taken[slot] - step * most
+        if slot >= 0 and buffers.taken[slot] >= mark * most:
+            buffers.rows[number] = buffers.taken[slot] - mark * most
             continue
-        room.rows[number] = rows
+        buffers.rows[number] = rows
         if sparse and rows and rows % BLOCK == 0:
-            counts = room.blocks[rows // BLOCK + 1]
-            counts[:] = room.blocks[rows // BLOCK]
-        source, place, own, size = data.inputs, slot, room.found, np.int64(-1)
+            counts = buffers.blocks[rows // BLOCK + 1]
+            counts[:] = buffers.blocks[rows // BLOCK]
+        source, place, own, size = data.inputs, slot, buffers.found, np.int64(-1)
         if slot >= 0:
-            room.taken[slot] = step * most + rows
-            room.labels[rows] = memory.labels[slot]
+            buffers.taken[slot] = mark * most + rows
+            buffers.labels[rows] = memory.labels[slot]
             if len(memory.logits):
-                room.targets[rows] = memory.logits[slot]
-            source, own, size = memory.inputs, room.known[slot], room.sizes[slot]
+                buffers.targets[rows] = memory.logits[slot]
+            source, own, size = memory.inputs, buffers.known[slot], buffers.sizes[slot]
         else:
             place = places[number]
-            room.labels[rows] = data.labels[place]
+            buffers.labels[rows] = data.labels[place]
         if not sparse:
-            decode(source, place, decoding, room.inputs, rows * inputs)
+            decode(source, place, decoding, buffers.inputs, rows * inputs)
         else:
             if size < 0:
                 size = find(source, place, own)
             if slot >= 0:
-                room.sizes[slot] = size
-            list_sample(own[:size], rows, room.lists, counts)
+                buffers.sizes[slot] = size
+            list_sample(own[:size], rows, buffers.lists, counts)
         rows += 1
     return rows
 
 
 @compiled
-def _losses(room, net, plan, terms, step, losses):
+def _losses(buffers, net, plan, terms, step, losses):
     """Compute the losses of a step's terms, and the slopes of the logits."""
-    classes, wide, at = net.layers[-1, 1], net.layers[-1, 2], room.at[-2]
+    classes, wide, at = net.layers[-1, 1], net.layers[-1, 2], buffers.at[-2]
     for term in range(len(terms.kind)):
         number = terms.batch[term]
-        own = room.rows[plan.ends[number - 1] if number else np.int64(0) : plan.ends[number]]
-        where = (room.outputs[at:], room.slopes[at:], own, wide, classes)
+        own = buffers.rows[plan.ends[number - 1] if number else np.int64(0) : plan.ends[number]]
+        where = (buffers.outputs[at:], buffers.slopes[at:], own, wide, classes)
         weight, kind = terms.weight[step, term], terms.kind[term]
         if kind == CROSS_ENTROPY:
             chosen = step % len(terms.active), term
             active, adjusted = terms.active[chosen], terms.adjusted[chosen]
-            losses[term] = _cross_entropy(*where, weight, active, adjusted, room.labels)
+            losses[term] = _cross_entropy(*where, weight, active, adjusted, buffers.labels)
         elif kind == STORED:
-            targets = room.targets.reshape(-1)
+            targets = buffers.targets.reshape(-1)
             losses[term] = _distance(*where, weight, targets, np.int64(0), classes)
         else:
-            losses[term] = _distance(*where, weight, room.taught, at, wide)
+            losses[term] = _distance(*where, weight, buffers.taught, at, wide)
 
 
-def run_steps(net, teacher, data, memory, decoding, plan, terms, lr, losses):
+@compiled
+def _forward(buffers, net, decoding, rows, outputs):
+    blocks = buffers.blocks[: (rows + BLOCK - 1) // BLOCK + 1]
+    forward(net, decoding.sparse, buffers.lists, blocks, rows, buffers.inputs, outputs, buffers.at)
+
+
+@compiled
+def _backward(buffers, net, into, decoding, rows, factor):
+    counts = buffers.blocks[(rows + BLOCK - 1) // BLOCK]
+    passes = buffers.inputs, buffers.outputs, buffers.slopes, buffers.at, buffers.scratch
+    backward(net, into, decoding.sparse, buffers.lists, counts, rows, *passes, factor)
+
+
+@compiled
+def _past_gradient(buffers, net, data, memory, decoding, slots, mark, gradient):
+    """Compute that of the mean cross-entropy of samples in memory; returns the next mark."""
+    classes, wide, at = net.layers[-1, 1], net.layers[-1, 2], buffers.at[-2]
+    for first in range(0, len(slots), BLOCK):
+        own = slots[first : first + BLOCK]
+        rows = _gather(buffers, data, memory, decoding, own[:0], own, mark)
+        _forward(buffers, net, decoding, rows, buffers.outputs)
+        buffers.slopes[at:] = _ZERO
+        where = (buffers.outputs[at:], buffers.slopes[at:], buffers.rows[:rows], wide, classes)
+        weight, active = np.float32(len(own) / len(slots)), np.ones(classes, np.bool_)
+        _cross_entropy(*where, weight, active, np.zeros(classes, np.float32), buffers.labels)
+        _backward(buffers, net, gradient, decoding, rows, _ONE)
+        mark += 1
+    return mark
+
+
+@njit(**OPTIONS | {"fastmath": {"contract", "reassoc", "nsz"}})
+def _inner(one, other):
+    """The inner product; LLVM orders the sum, as vectors."""
+    total = 0.0
+    for i in range(len(one)):
+        total += np.float64(one[i]) * np.float64(other[i])
+    return total
+
+
+@compiled
+def _descend_constrained(net, gradients, constraint, factor):
+    """Descend along the first gradient and as much of the others as `solve` finds."""
+    count, size = gradients.shape
+    gram = np.empty((count, count))
+    for i in range(count):
+        for j in range(i + 1):
+            gram[i, j] = gram[j, i] = _inner(gradients[i], gradients[j])
+    shares, products = np.zeros(count, np.float32), gram[0, 1:]
+    shares[0] = 1
+    if (products < 0).any():
+        past = np.ascontiguousarray(gram[1:, 1:])
+        shares[1:] = _solve(past, products, constraint.least, constraint.ridge)
+    none, flat = np.int64(0), (net.flat, np.int64(0), np.int64(0))
+    x, w = (shares, none, none, np.int64(1)), (gradients.reshape(-1), none, size)
+    product(np.int64(1), size, count, x, w, flat, flat, DESCEND, factor)
+
+
+def run_steps(net, teacher, data, memory, decoding, plan, terms, constraint, lr, losses):
     """Run the planned steps; changes the net, its teacher, the memory, and losses [steps, T].
 
     The losses are those of the terms, with their weights.
     """
     steps, batch = plan.places.shape
     classes, wide = net.layers[-1, 1], net.layers[-1, 2]
-    sparse, copy = decoding.sparse, teacher.net.flat
-    room = _room(net, teacher, data, memory, decoding, batch + plan.draws.shape[1])
-    lists, at = room.lists, room.at
+    constrained = constraint.ridge >= 0 and len(plan.ends) > 1
+    replayed = np.int64(0) if constrained else plan.draws.shape[1]
+    most = max(batch, min(plan.draws.shape[1], BLOCK)) if constrained else batch + replayed
+    buffers = _allocate(net, teacher, data, memory, decoding, most)
+    gradients = _aligned(len(plan.ends) * len(net.flat) if constrained else np.int64(0))
+    gradients = gradients.reshape(-1, len(net.flat))
+    copy, at, mark = teacher.net.flat, buffers.at, np.int64(0)
     for step in range(steps):
-        places = plan.places[step]
-        rows = _gather(room, data, memory, decoding, places, plan.draws[step], step)
+        places, draws = plan.places[step], plan.draws[step % len(plan.draws)]
+        rows = _gather(buffers, data, memory, decoding, places, draws[:replayed], mark)
+        mark += 1
         if step + 1 < steps:
             fetch_ahead(data.inputs, plan.places[step + 1])
-        blocks = room.blocks[: (rows + BLOCK - 1) // BLOCK + 1]
-        forward(net, sparse, lists, blocks, rows, room.inputs, room.outputs, at)
+        _forward(buffers, net, decoding, rows, buffers.outputs)
         if len(copy):
-            forward(teacher.net, sparse, lists, blocks, rows, room.inputs, room.taught, at)
-        room.slopes[at[-2] :] = _ZERO
-        _losses(room, net, plan, terms, step, losses[step])
-        passes = (room.inputs, room.outputs, room.slopes, at, room.scratch)
-        backward(net, sparse, lists, blocks[-1], rows, *passes, lr)
+            _forward(buffers, teacher.net, decoding, rows, buffers.taught)
+        buffers.slopes[at[-2] :] = _ZERO
+        _losses(buffers, net, plan, terms, step, losses[step])
+        if constrained:
+            gradients[:] = _ZERO
+            _backward(buffers, net, gradients[0], decoding, rows, _ONE)
+            for own in range(1, len(gradients)):
+                slots = draws[plan.ends[own - 1] - batch : plan.ends[own] - batch]
+                past = buffers, net, data, memory, decoding, slots, mark, gradients[own]
+                mark = _past_gradient(*past)
+            _descend_constrained(net, gradients, constraint, -lr)
+        else:
+            _backward(buffers, net, net.flat, decoding, rows, -lr)
         if len(copy):
             share = teacher.shares[step]
             for i in range(len(copy)):
@@ -245,8 +322,8 @@ def run_steps(net, teacher, data, memory, decoding, plan, terms, lr, losses):
         for row in range(batch):
             slot = plan.slots[step, row]
             if slot >= 0:
-                room.sizes[slot] = -1
-                logits = room.outputs[at[-2] + row * wide :][:classes]
+                buffers.sizes[slot] = -1
+                logits = buffers.outputs[at[-2] + row * wide :][:classes]
                 _insert(memory, data, places[row], slot, logits, terms, step)
 
 

@@ -29,15 +29,16 @@ class Lists(NamedTuple):
     """For each pair of neighbouring inputs, the rows in which it is not 0."""
 
     entries: Any
-    """int32 [pairs * room]: the row and the two bytes."""
+    """int32 [pairs * capacity]: the row and the two bytes."""
     values: Any
     """What the net receives for each byte: float32 [256]."""
-    room: Any
+    capacity: Any
     pairs: Any
 
 
 @compiled
-def _product(rows, wide, depth, x, w, init, out, mode, factor):
+def product(rows, wide, depth, x, w, init, out, mode, factor):
+    """See `vectors.multiply`; `wide` is the number of columns."""
     multiply(rows, wide // LANES, depth, x, w, init, out, mode, factor)
 
 
@@ -65,10 +66,10 @@ def find(inputs, place, found):
 @compiled
 def list_sample(found, row, lists, counts):
     """Add a sample to the lists of the pairs that were found, as a row of the step."""
-    room, high, own = np.uint64(lists.room), np.uint32(16), np.uint32(row)
+    capacity, high, own = np.uint64(lists.capacity), np.uint32(16), np.uint32(row)
     for word in found:
         pair = np.uint64(word >> high)
-        lists.entries[pair * room + np.uint64(counts[pair])] = np.int32(word << high | own)
+        lists.entries[pair * capacity + np.uint64(counts[pair])] = np.int32(word << high | own)
         counts[pair] += 1
 
 
@@ -114,23 +115,26 @@ def forward(net, sparse, lists, counts, rows, samples, outputs, at):
         )
         mode = RELU if layer + 1 < len(net.layers) else STORE
         if sparse and not layer:
-            _product(rows, wide, none, x, w, bias, out, STORE, _ONE)
+            product(rows, wide, none, x, w, bias, out, STORE, _ONE)
             for block in range(len(counts) - 1):
                 spread_pairs(wide // LANES, lists, counts[block], counts[block + 1], w, out)
             if mode == RELU:
-                _product(rows, wide, none, x, w, out, out, RELU, _ONE)
+                product(rows, wide, none, x, w, out, out, RELU, _ONE)
         else:
-            _product(rows, wide, inputs, x, w, bias, out, mode, _ONE)
+            product(rows, wide, inputs, x, w, bias, out, mode, _ONE)
 
 
 @compiled
-def backward(net, sparse, lists, counts, rows, samples, outputs, slopes, at, scratch, lr):
-    """Descend along the slopes of the outputs; those of the last layer are given."""
+def backward(net, into, sparse, lists, counts, rows, samples, outputs, slopes, at, scratch, factor):
+    """Add the gradient of the parameters, times a factor, to `into`, which may be the parameters.
+
+    The slopes of the last layer's outputs are given.
+    """
     flat, none, unit = net.flat, np.int64(0), np.int64(1)
     for layer in range(len(net.layers) - 1, -1, -1):
         inputs, _, wide, weights, biases = net.layers[layer]
-        own, w = (slopes, at[layer], wide), (flat, weights, wide)
-        bias, x = (flat, biases, none), (samples, none, unit, inputs)
+        own, w = (slopes, at[layer], wide), (into, weights, wide)
+        bias, x = (into, biases, none), (samples, none, unit, inputs)
         if layer:
             before, start = net.layers[layer - 1, 2], at[layer - 1]
             x = (outputs, start, unit, before)
@@ -140,9 +144,9 @@ def backward(net, sparse, lists, counts, rows, samples, outputs, slopes, at, scr
                     transpose_block(block, (scratch, j * before + i, before))
             turned, hidden = (scratch, none, before), (outputs, start, before)
             gradient, out = (slopes, at[layer], wide, unit), (slopes, start, before)
-            _product(rows, before, net.layers[layer, 1], gradient, turned, hidden, out, SLOPE, _ONE)
+            product(rows, before, net.layers[layer, 1], gradient, turned, hidden, out, SLOPE, _ONE)
         if layer or not sparse:
-            _product(inputs, wide, rows, x, own, w, w, DESCEND, -lr)
+            product(inputs, wide, rows, x, own, w, w, DESCEND, factor)
         else:
-            descend_pairs(wide // LANES, lists, counts, own, w, -lr)
-        _product(unit, wide, rows, (_ONES, none, none, none), own, bias, bias, DESCEND, -lr)
+            descend_pairs(wide // LANES, lists, counts, own, w, factor)
+        product(unit, wide, rows, (_ONES, none, none, none), own, bias, bias, DESCEND, factor)

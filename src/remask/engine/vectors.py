@@ -85,7 +85,7 @@ def spread_pairs(typing, vectors, lists, begin, end, w, out):
                     weights = [
                         [e.load(e.place(w, q, column, v)) for v in range(width)] for q in inner
                     ]
-                    start = e.sum(e.builder.mul(number, lists.room), first)
+                    start = e.sum(e.builder.mul(number, lists.capacity), first)
 
                     def add(k, _):
                         row, inputs = e.entry(lists, e.sum(start, k), out, column)
@@ -115,7 +115,8 @@ def descend_pairs(typing, vectors, lists, counts, slopes, w, factor):
     def emit(e, vectors, lists, counts, slopes, w, factor):
         def columns(column, width):
             def pair(number, _):
-                count, start = e.load(e.at(counts, number), INT), e.builder.mul(number, lists.room)
+                count = e.load(e.at(counts, number), INT)
+                start = e.builder.mul(number, lists.capacity)
 
                 def add(k, sums):
                     row, inputs = e.entry(lists, e.sum(start, k), slopes, column)

@@ -238,6 +238,10 @@ class Method:
     """The attribute with the copy of the networks that all of `after_step` is to update, by the
     share that `following` returns for the number of `steps`. Compiled steps do the same. A subclass
     with its own `after_step` must set it again."""
+    ridge: ClassVar[float | None] = None
+    """If set, all of `adjust_gradients` is to add what `gem.solve` finds with this ridge, for the
+    gradients of the batches of `references`. Compiled steps do the same. A subclass with its own
+    `adjust_gradients` must set it again."""
     works_on_host: ClassVar[str | None] = None
     """Why a step waits for values from the device; None if it does not."""
     ungrowable: ClassVar[str | None] = None
@@ -265,6 +269,8 @@ class Method:
             cls.fixed_terms = vars(cls).get("fixed_terms", False)
         if "after_step" in vars(cls):
             cls.slow_copy = vars(cls).get("slow_copy")
+        if "adjust_gradients" in vars(cls):
+            cls.ridge = vars(cls).get("ridge")
         if "scores" in vars(cls) and "own_scores" not in vars(cls):
             # The inherited one would disagree with the new `scores`.
             cls.own_scores = Method.own_scores  # type: ignore[method-assign]

@@ -1,6 +1,6 @@
 """A-GEM (Chaudhry et al. 2019) and GEM (Lopez-Paz and Ranzato 2017): gradient episodic memories."""
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -25,6 +25,8 @@ class AGEM(SGD):
     own_memory: ClassVar[Literal["drawn", "whole"]] = "drawn"
     needs_task_count = "divides its memory among all tasks"
     least_per = "task"
+    ridge = 0.0
+    gamma: Any = 0.0
     memory: KeptRows
 
     def prepare(self) -> None:
@@ -32,13 +34,17 @@ class AGEM(SGD):
         self.quota = self.context.capacity // tasks
         self.memory = self.context.keeps(self.quota * tasks, groups=tasks)
 
+    def references(self) -> tuple[Tensor, list[int]]:
+        """Return slots of the memory [S, n], and how many of them are of each batch."""
+        slots = self.context.draw(self.memory.filled, self.context.replay_batch)
+        return slots, [slots.shape[1]]
+
     def adjust_gradients(self, step: Step, gradients: LossGradients) -> Gradients:
         """Remove the component that opposes the memory's gradient."""
-        filled = self.memory.filled
-        if not filled:
+        if not self.memory.filled:
             return gradients
-        slots = self.context.draw(filled, self.context.replay_batch)
-        (reference,) = self.context.gradients(self.memory.at(slots), [slots.shape[1]])
+        slots, sizes = self.references()
+        (reference,) = self.context.gradients(self.memory.at(slots), sizes)
         against = gradients.inner(reference).clamp(max=0)
         length = reference.inner(reference).clamp(min=torch.finfo(against.dtype).tiny)
         gradients.add(reference, -against / length)
@@ -49,7 +55,7 @@ class AGEM(SGD):
         self.memory.put(chosen, task.number)
 
 
-_RIDGE = 1e-3
+_ROUNDING, _MOST_PIVOTS = 1e-13, 1000
 
 
 class GEM(AGEM):
@@ -64,19 +70,26 @@ class GEM(AGEM):
     weights: ClassVar = {"gamma": 0.5}
     works_on_host = "its quadratic program is solved there"
     own_memory = "whole"
+    ridge = 1e-3
     gamma: Tensor
+
+    def references(self) -> tuple[Tensor, list[int]]:
+        """Return all slots, by task."""
+        sizes = [size for size in self.memory.sizes if size]
+        return torch.arange(sum(sizes)).expand(self.context.trials, -1), sizes
 
     def adjust_gradients(self, step: Step, gradients: LossGradients) -> Gradients:
         """Rotate the gradient so that, to first order, no past task's loss rises."""
-        sizes = [size for size in self.memory.sizes if size]
-        if not sizes:
+        if not self.memory.filled:
             return gradients
+        _, sizes = self.references()
         references = self.context.gradients(self.memory.rows(), sizes)
         turned = [
             _turned(
                 _flat(gradients, trial),
                 torch.stack([_flat(reference, trial) for reference in references]),
                 gamma,
+                self.ridge,
             )
             for trial, gamma in enumerate(self.gamma.tolist())
         ]
@@ -84,25 +97,34 @@ class GEM(AGEM):
 
 
 def solve(
-    gram: NDArray[np.float64], linear: NDArray[np.float64], least: float
+    gram: NDArray[np.float64], products: NDArray[np.float64], least: float, ridge: float
 ) -> NDArray[np.float64]:
-    """Minimise v'(gram + ridge I)v / 2 + linear'v over v >= least: [k].
+    """Minimise v'(gram + ridge I)v / 2 + products'v over v >= least: [k].
 
-    With gram + ridge I = A'A and v = u + least it is the non-negative least squares problem
-    |Au + A'^-1 (linear + A'A least)|, u >= 0.
+    Principal pivots of the first negative entry solve this linear complementarity problem (Murty
+    1974). The kernel compiles this function, hence the loops.
     """
-    values, vectors = np.linalg.eigh((gram + gram.T) / 2)
-    from scipy.optimize import nnls  # type: ignore[import-untyped]  # most runs need no SciPy
+    count = len(products)
+    table, slopes, free = gram.copy(), products.copy(), np.zeros(count, np.bool_)
+    for i in range(count):
+        # Rounding may make an eigenvalue negative by more than the ridge if gradients are large.
+        table[i, i] += ridge + _ROUNDING * gram[i, i]
+        slopes[i] += table[i].sum() * least
+    for _ in range(_MOST_PIVOTS):
+        if not (slopes < 0).any():
+            break
+        own = np.argmax(slopes < 0)
+        scale, column, row = 1 / table[own, own], table[:, own].copy(), table[own].copy()
+        slope = slopes[own] * scale
+        for i in range(count):
+            table[i] -= column[i] * scale * row
+        slopes -= column * slope
+        table[own], table[:, own] = -row * scale, column * scale
+        table[own, own], slopes[own], free[own] = scale, -slope, not free[own]
+    return least + np.where(free, np.maximum(slopes, 0), 0)
 
-    # Rounding may make the smallest negative, by more than the ridge if gradients are large.
-    quadratic = values.clip(min=0) + _RIDGE
-    root = np.sqrt(quadratic)[:, None] * vectors.T
-    slope = linear + vectors @ (quadratic * vectors.sum(0)) * least
-    positive, _ = nnls(root, -(vectors.T @ slope) / np.sqrt(quadratic))
-    return np.asarray(positive, dtype=np.float64) + least
 
-
-def _turned(own: Tensor, memory: Tensor, gamma: float) -> Tensor:
+def _turned(own: Tensor, memory: Tensor, gamma: float, ridge: float) -> Tensor:
     """Return one trial's gradient [P], rotated by those of its memory [k, P]."""
     products = torch.stack([(own * past).sum() for past in memory])
     if not (products < 0).any():
@@ -110,7 +132,7 @@ def _turned(own: Tensor, memory: Tensor, gamma: float) -> Tensor:
     wide = memory.double()
     gram, linear = (wide @ wide.T).cpu().numpy(), products.double().cpu().numpy()
     if np.isfinite(gram).all() and np.isfinite(linear).all():  # otherwise the trial has diverged
-        for share, past in zip(solve(gram, linear, gamma).tolist(), memory, strict=True):
+        for share, past in zip(solve(gram, linear, gamma, ridge).tolist(), memory, strict=True):
             own.add_(past, alpha=share)
     return own
 
