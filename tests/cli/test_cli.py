@@ -175,4 +175,4 @@ def test_an_output_can_be_a_pipe(
 def test_a_folder_as_output_is_refused_before_training(remask: CommandLine, tmp_path: Path) -> None:
     message = remask.refusal("run", *QUICK, "--output", str(tmp_path))
     assert f"cannot write {tmp_path}: it is a folder" in message
-    assert remask("results", "list").out.strip() == "No trial matches."
+    assert remask("results", "list").out.strip() == "No trial is finished yet."

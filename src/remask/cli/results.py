@@ -68,7 +68,7 @@ def list_(
         cells = [cell.as_json() for cell in summarise(found)]
         printer.result({"cells": cells, "trials": [trial.as_json() for trial in found]})
     elif not found:
-        printer.show("No trial matches.")
+        printer.show("No trial matches." if filters else "No trial is finished yet.")
     elif trials:
         printer.show(*map(_line, found))
     else:

@@ -120,7 +120,8 @@ def open_database(
             _create(path, schema)
     except OSError as error:
         raise StoreError(
-            f"cannot use {path}: {error.strerror}. Fix the permissions or choose another file."
+            f"cannot use {path}: {error.strerror}. Fix the permissions, or choose another file "
+            f"(--store)."
         ) from error
     try:
         # A connection that may write would roll back the journal of another program's database.
