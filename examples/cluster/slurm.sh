@@ -7,14 +7,14 @@
 #SBATCH --signal=B:TERM@300
 # Starts Ray on the nodes of the allocation and runs remask on them:
 #   sbatch slurm.sh reproduce all --store ~/results.db
-# Submitted again after the time limit, or after a failure, it goes on where it stopped.
+# Submitted again after the time limit, or after a failure, it continues where it stopped.
 set -eu
 
 port=${RAY_PORT:-6379}
 # The batch script itself runs on the first node.
 head=${HEAD_IP:-$(hostname -I | cut -d ' ' -f 1)}
 export RAY_ADDRESS="$head:$port"
-# Others can reach these nodes: only who has the token in this home may use the cluster.
+# Others can reach these nodes: only those with the token in this home can use the cluster.
 export RAY_AUTH_MODE=token
 ray get-auth-token --generate > /dev/null
 checkpoints=${CHECKPOINTS:-$HOME/remask-checkpoints} # on a file system that all nodes share
