@@ -48,7 +48,7 @@ def encoders(*, printer: Printing) -> None:
     from remask.encoders.catalogue import known_encoders
 
     table = Table(box=None, pad_edge=False)
-    table.add_column("name", style="bold")
+    table.add_column("name", style="bold", min_width=18)
     table.add_column("of")
     for title in ("MB", "features"):
         table.add_column(title, justify="right")

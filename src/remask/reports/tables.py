@@ -43,6 +43,7 @@ CURVES_NOTE = (
 )
 _RULE = "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
 _LONGEST_RICH_TABLE = 500  # rows
+_WIDEST = 10_000  # characters
 
 
 class PlainTable(Table):
@@ -72,8 +73,14 @@ class PlainTable(Table):
             self.add_row(*(Text(printable(c)) if isinstance(c, str) else c for c in row))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Render a long table as plain text: rich needs 0.3 ms per row."""
+        """Render a long table as plain text: rich needs 0.3 ms per row.
+
+        Where the terminal is too narrow, it wraps the lines: rich would cut the numbers.
+        """
         if self.row_count <= _LONGEST_RICH_TABLE:
+            if all(column.no_wrap for column in self.columns):
+                wide = options.update(max_width=_WIDEST)
+                options = options.update(max_width=self.__rich_measure__(console, wide).maximum)
             yield from super().__rich_console__(console, options)
             return
         heads, *rows = self._texts()
@@ -93,7 +100,7 @@ class PlainTable(Table):
     def __str__(self) -> str:
         """The table as rich renders it on a wide console."""
         file = StringIO()
-        Console(file=file, width=10_000, color_system=None, force_jupyter=False).print(self)
+        Console(file=file, width=_WIDEST, color_system=None, force_jupyter=False).print(self)
         return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
 
     def markdown(self) -> str:
