@@ -64,12 +64,6 @@ def _encoders(_: Path | None) -> list[tuple[str, str]]:
     return [("auto", "the installed default"), ("none", "train a net instead"), *found]
 
 
-def _formats(_: Path | None) -> Iterable[str]:
-    from remask.store.export import FORMATS
-
-    return FORMATS
-
-
 def _hashes(named: Path | None) -> list[tuple[str, str]]:
     """The newest trials of the store."""
     from remask.store.database import store_path
@@ -107,7 +101,6 @@ DATA_NAME = one_of(_named_in("data.registry", "DATASETS", "BENCHMARKS"))
 EXPERIMENT = one_of(_named_in("papers.experiments", "EXPERIMENTS"), several=True)
 HASH = one_of(_hashes)
 RUN = one_of(_runs)
-FORMAT = one_of(_formats)
 
 VALUES: dict[str, Completion] = {
     "benchmark": one_of(_BENCHMARKS, several=True),

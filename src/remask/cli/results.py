@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 from remask.cli.app import Printing, confirm, exit_if_any
 from remask.cli.options import (
-    FORMAT,
     HASH,
     VALUES,
     Group,
@@ -109,7 +108,11 @@ def export_(
     target: Annotated[Path, arg("TARGET", "The file to write.")],
     format: Annotated[  # noqa: A002
         str | None,
-        opt("FORMAT", f"{', '.join(FORMATS)}. Default: by the ending.", autocompletion=FORMAT),
+        opt(
+            "FORMAT",
+            f"{', '.join(FORMATS)}. Default: by the ending.",
+            autocompletion=one_of(FORMATS),
+        ),
     ] = None,
     filters: Filters,
     store: StorePath = None,

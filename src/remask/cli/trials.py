@@ -288,21 +288,20 @@ def _list_experiments(
     from remask.papers.experiments import EXPERIMENTS
     from remask.reports.tables import PlainTable
 
-    path, found = store_path(how.store), []
+    path, cells = store_path(how.store), {}
+    for name in EXPERIMENTS:
+        with suppress(SettingsError):  # not on this benchmark
+            cells[name] = wanted_cells(name, benchmark, {})
+    data = {name: ", ".join({cell.benchmark: 0 for cell in own}) for name, own in cells.items()}
     with Store(path, create=False) if path.exists() else nullcontext() as opened:
-        for name, measures in EXPERIMENTS.items():
-            with suppress(SettingsError):  # not on this benchmark
-                cells = wanted_cells(name, benchmark, {})
-                plan = plan_trials(opened, cell_configs(cells, trials), options)
-                data = ", ".join(dict.fromkeys(cell.benchmark for cell in cells))
-                found.append((name, data, plan, measures))
+        plans = {n: plan_trials(opened, cell_configs(cells[n], trials), options) for n in cells}
     columns = ("experiment", "data", "trials", "to run", "time", "what it measures")
     rows = [
-        (name, data, str(plan.trials), str(plan.to_run), write_duration(plan.seconds), measures)
-        for name, data, plan, measures in found
+        (n, data[n], str(p.trials), str(p.to_run), write_duration(p.seconds), EXPERIMENTS[n])
+        for n, p in plans.items()
     ]
     printer.result(
-        {name: {"benchmark": data, **plan.as_json()} for name, data, plan, _ in found},
+        {name: {"benchmark": data[name], **plan.as_json()} for name, plan in plans.items()},
         PlainTable(columns, rows, left=(*columns[:2], columns[-1]), wrap=True),
         "Run one with `remask reproduce NAME`; --dry-run lists its cells first, and --benchmark "
         "chooses other data of the paper.",
