@@ -108,8 +108,8 @@ def masked_cross_entropy(
     With another ``dim``, a mask and mask values are ``[K]`` or have all axes of the logits, in
     their order. NumPy arrays are taken as tensors are.
 
-    With many classes and one active set for all samples, only the active columns are computed.
-    Under ``torch.compile`` this needs class ids, because a mask has no readable values there.
+    With many classes and one active set for all samples, only the active columns are computed,
+    except under ``torch.compile``.
 
     Returns:
         A scalar, or ``[...]`` with ``reduction="none"``.
@@ -150,6 +150,8 @@ def masked_cross_entropy(
 
     options: dict[str, Any] = {"ignore_index": ignore_index, "reduction": reduction}
     by_columns = num_classes >= FEW_CLASSES and not soft and weight is None and label_smoothing == 0
+    # In some graphs, torch 2.13 compiles the backward pass of index_select to wrong gradients.
+    by_columns = by_columns and not torch.compiler.is_compiling()
     if found is not None and by_columns and (check or found.is_cpu or found.dtype != torch.bool):
         ids = shared_ids(found)
         if ids is not None:
@@ -294,8 +296,15 @@ def _replace_masked(
     """Return the logits with m at the masked classes, and the mask (broadcastable to them)."""
     if active is None:
         return logits, None
-    mask = active
-    if mask.dtype != torch.bool:
-        none = torch.zeros(logits.shape[-1], dtype=torch.bool, device=logits.device)
+    mask, classes, is_mask = active, logits.shape[-1], active.dtype == torch.bool
+    shared = not is_mask or mask.numel() == classes
+    if shared and mask.is_cpu and classes >= FEW_CLASSES and torch.compiler.is_compiling():
+        # Compiled code reads booleans three times slower than numbers, which scatter leaves here.
+        # Expanded before the comparison, or the backward pass would be given its booleans.
+        ids = torch.where(mask.flatten(), torch.arange(classes), classes) if is_mask else mask
+        among = logits.new_zeros(classes + 1).scatter(0, ids, 1.0)[:classes]
+        mask = among.expand_as(logits) > 0
+    elif not is_mask:
+        none = torch.zeros(classes, dtype=torch.bool, device=logits.device)
         mask = none.scatter(0, active, True)
     return torch.where(mask, logits, m.to(logits) if isinstance(m, Tensor) else m), mask
