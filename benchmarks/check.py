@@ -6,6 +6,7 @@ depend little on how busy the machine is, but they do depend on the processor.
 
 from functools import partial
 
+from loss_cost import ratios
 from method_cost import cost
 from speed import contest, random_benchmark
 from timing import in_turns, one_thread
@@ -17,6 +18,7 @@ BOUNDS = {
     "ten: times faster than a plain loop": 10.0,
     "without numba, ten: times faster than a plain loop": 2.6,
     "MSDER++ / DER++": 1.02,
+    "compiled loss with a mask / F.cross_entropy": 1.2,
     "A-GEM / SGD": 3.2,
     "HAL / SGD": 5.0,
     "GSS / SGD": 4.0,
@@ -40,6 +42,8 @@ def measured() -> dict[str, float]:
         / times["remask without numba, ten"],
         "MSDER++ / DER++": times["remask, ten with a mask"] / ten,
     }
+    loss = ratios(128, 1000, 100, 30, rounds=10, compiled=True)
+    found["compiled loss with a mask / F.cross_entropy"] = loss["mask [K], unchecked"]
     methods = in_turns({name: partial(cost, name, benchmark) for name in METHODS}, 3)
     sgd = methods.pop("sgd")
     return found | {f"{METHODS[name]} / SGD": step / sgd for name, step in methods.items()}
