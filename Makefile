@@ -82,15 +82,16 @@ package: $(PACKAGING)/.ready ## Build and check the source distribution, the whe
 
 # $(1): the constraints; $(2): more options of pytest. pyproject.toml goes along for pytest's settings; the source does not.
 define test_the_wheel
-	away=$$(mktemp -d) && trap 'rm -rf "$$away"' EXIT && \
+	unset PYTHONPATH && away=$$(mktemp -d) && trap 'rm -rf "$$away"' EXIT && \
 	$(PYTHON) -m venv $$away/venv && \
 	$$away/venv/bin/python -m pip install -q -c $(1) "$$(ls dist/*.whl)[test]" && \
+	OMP_NUM_THREADS=1 $$away/venv/bin/python -m pytest -q -m slow tests/docs/test_notebooks.py $(2) && \
 	cp -r tests pyproject.toml $$away && cd $$away && \
 	OMP_NUM_THREADS=1 venv/bin/python -m pytest -q -n auto -m "$(FAST)" $(2) && \
 	venv/bin/remask demo --store $$away/demo.db
 endef
 
-test-wheel: package ## The fast tests and the demo on the wheel, in a new environment
+test-wheel: package ## The notebooks, the fast tests and the demo on the wheel, in a new environment
 	$(call test_the_wheel,constraints.txt)
 
 test-oldest: package ## The same with the oldest supported dependencies
