@@ -34,6 +34,8 @@ from remask.methods.gem import solve
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 _solve = compiled(solve)
+# Numba translates all that a compiled function calls once more with it, which takes seconds.
+_inlined = njit(**OPTIONS, inline="always")
 
 
 @compiled
@@ -223,20 +225,20 @@ def _losses(buffers, net, plan, terms, step, losses):
             losses[term] = _distance(*where, weight, buffers.taught, at, wide)
 
 
-@compiled
+@_inlined
 def _forward(buffers, net, decoding, rows, outputs):
     blocks = buffers.blocks[: (rows + BLOCK - 1) // BLOCK + 1]
     forward(net, decoding.sparse, buffers.lists, blocks, rows, buffers.inputs, outputs, buffers.at)
 
 
-@compiled
+@_inlined
 def _backward(buffers, net, into, decoding, rows, factor):
     counts = buffers.blocks[(rows + BLOCK - 1) // BLOCK]
     passes = buffers.inputs, buffers.outputs, buffers.slopes, buffers.at, buffers.scratch
     backward(net, into, decoding.sparse, buffers.lists, counts, rows, *passes, factor)
 
 
-@compiled
+@_inlined
 def _past_gradient(buffers, net, data, memory, decoding, slots, mark, gradient):
     """Compute that of the mean cross-entropy of samples in memory; returns the next mark."""
     classes, wide, at = net.layers[-1, 1], net.layers[-1, 2], buffers.at[-2]
@@ -262,7 +264,7 @@ def _inner(one, other):
     return total
 
 
-@compiled
+@_inlined
 def _descend_constrained(net, gradients, constraint, factor):
     """Descend along the first gradient and as much of the others as `solve` finds."""
     count, size = gradients.shape
@@ -310,8 +312,9 @@ def run_steps(net, teacher, data, memory, decoding, plan, terms, constraint, lr,
             _backward(buffers, net, gradients[0], decoding, rows, _ONE)
             for own in range(1, len(gradients)):
                 slots = draws[plan.ends[own - 1] - batch : plan.ends[own] - batch]
-                past = buffers, net, data, memory, decoding, slots, mark, gradients[own]
-                mark = _past_gradient(*past)
+                mark = _past_gradient(
+                    buffers, net, data, memory, decoding, slots, mark, gradients[own]
+                )
             _descend_constrained(net, gradients, constraint, -lr)
         else:
             _backward(buffers, net, net.flat, decoding, rows, -lr)

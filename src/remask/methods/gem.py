@@ -121,7 +121,9 @@ def solve(
         slopes -= column * slope
         table[own], table[:, own] = -row * scale, column * scale
         table[own, own], slopes[own], free[own] = scale, -slope, not free[own]
-    return least + np.where(free, np.maximum(slopes, 0), 0)
+    for i in range(count):
+        slopes[i] = least + (max(slopes[i], 0) if free[i] else 0)
+    return slopes
 
 
 def _turned(own: Tensor, memory: Tensor, gamma: float, ridge: float) -> Tensor:
