@@ -69,7 +69,6 @@ class ICaRL(ClassMemory):
         blank = torch.zeros((context.trials, 1, *context.input_shape), device=context.device)
         size = context.net.features(blank, training=False).shape[2]
         shape = (context.trials, context.num_classes)
-        self._decays = bool(self.decay.any())
         self.means = torch.zeros((*shape, size), device=context.device)
         self.seen = torch.zeros(shape, dtype=torch.bool, device=context.device)
 
@@ -92,9 +91,7 @@ class ICaRL(ClassMemory):
             wanted = torch.where(step.task.old, before, wanted)
         each = _cross_entropy(logits, wanted)
         loss = each[..., step.task.seen_columns].mean((1, 2))
-        if self._decays:  # a pass over all parameters
-            loss = loss + self.decay * squared_norm(self.context.net.parameters)
-        return loss
+        return loss + self.decay * squared_norm(self.context.net.parameters)
 
     @torch.no_grad()
     def end_task(self, task: Task) -> None:
