@@ -15,12 +15,12 @@ from remask.machine import keep_freed_memory
 
 BOUNDS = {
     "one trial: times faster than a plain loop": 6.0,
-    "ten: times faster than a plain loop": 8.5,
+    "ten: times faster than a plain loop": 10.0,
     "without numba, ten: times faster than a plain loop": 2.6,
     "MSDER++ / DER++": 1.02,
     "compiled loss with a mask / F.cross_entropy": 1.2,
-    "A-GEM / SGD": 3.5,
-    "HAL / SGD": 5.2,
+    "A-GEM / SGD": 3.2,
+    "HAL / SGD": 5.0,
     "GSS / SGD": 3.3,
     "PNN / SGD": 3.8,
     "GEM / SGD": 8.1,

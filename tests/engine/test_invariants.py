@@ -189,7 +189,7 @@ WITHOUT_WAITING = ["er", "derpp", "agem", "oewc", "validation", "curves", "mergi
 def test_no_step_waits_for_the_host(
     case: Case, configs: list[TrialConfig], tiny: Benchmark
 ) -> None:
-    """On the meta device there is no data to look at: reading a value fails."""
+    """The meta device has no data: reading a value fails."""
     stack = case.stack(configs, tiny, device="meta")
     steps = 4 * configs[0].epochs  # all but one, or with "merging" far enough to merge
     for _ in islice(stack.learn_steps(stack.tasks[0]), steps):

@@ -176,7 +176,7 @@ class Round:
             self.tally["run killed"] += 1
 
     def _kill_parent(self, run: Soaked) -> None:
-        run.wake_workers()  # or they would hold their locks for ever
+        run.wake_workers()  # otherwise they would keep their locks
         if run.lives():
             run.codes.add(-signal.SIGKILL)
             run.process.kill()
@@ -227,7 +227,7 @@ class Round:
                 self.faults.append(f"unexplained: exit code {code}: {said[-600:]}")
 
     def _finish(self) -> None:
-        """Ask for everything once more, and disturb nobody."""
+        """Ask for everything once more, without a disturbance."""
         requests = list(dict.fromkeys(self._requests))
         for first in range(0, len(requests), _PROCESSES):
             some = requests[first : first + _PROCESSES]
